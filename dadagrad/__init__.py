@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from dadagrad.estimators import AdaGradRegressor as AdaGradRegressor
     from dadagrad.estimators import AdaGradRegressorCV as AdaGradRegressorCV
     from dadagrad.model.evaluate import evaluate as evaluate
+    from dadagrad.model.export import export as export
     from dadagrad.model.model import Model as Model
-    from dadagrad.model.model import export as export
     from dadagrad.model.predict import predict as predict
     from dadagrad.optim.losses import Loss as Loss
     from dadagrad.optim.preconditioners import Preconditioner as Preconditioner
@@ -73,7 +73,7 @@ _HOMES = {
     "dataset_from_arrays": "dadagrad.data.arrays",
     "dry_run": "dadagrad.training.dry_run",
     "evaluate": "dadagrad.model.evaluate",
-    "export": "dadagrad.model.model",
+    "export": "dadagrad.model.export",
     "ingest": "dadagrad.data.ingest.ingest",
     "open_dataset": "dadagrad.data",
     "predict": "dadagrad.model.predict",

@@ -1,9 +1,7 @@
 """Settings of all tests, and the marker of those that start processes."""
 
 import os
-from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -56,7 +54,7 @@ def pytest_collection_modifyitems(items):
 
     Their files come first: those at the end are short, so that all cores have work to the end.
     """
-    known: dict[Callable[..., Any], bool] = {}
+    known = {}
     for item in items:
         if isinstance(item, pytest.Function):
             fixtures = item._fixtureinfo.name2fixturedefs.values()
@@ -82,16 +80,16 @@ def starts_processes(function, known):
     return known[function]
 
 
-def names_in(code):
-    """Names, strings and keywords in a function and in the functions inside it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from names_in(constant)
-        elif isinstance(constant, str):
-            yield constant
-        elif isinstance(constant, tuple):
-            yield from (entry for entry in constant if isinstance(entry, str))
+def names_in(constant):
+    """Names, strings and keywords in a function, and in the functions and tuples inside it."""
+    if isinstance(constant, CodeType):
+        yield from constant.co_names
+        constant = constant.co_consts
+    if isinstance(constant, str):
+        yield constant
+    elif isinstance(constant, tuple):
+        for each in constant:
+            yield from names_in(each)
 
 
 def module_of(value):

@@ -45,7 +45,7 @@ OTHERS = [
 
 def run_blocks(page, substitutes, *more):
     """Run all blocks of a page, with the words `more` where a command has such an option."""
-    names: dict[str, object] = {}
+    names = {}
     for language, block in blocks(ROOT / page):
         if "import torch" in block:  # an extra, whose tests run it
             continue

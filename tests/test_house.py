@@ -5,10 +5,10 @@ import graphlib
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from helpers.processes import run_python
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dadagrad"
@@ -115,12 +115,7 @@ def test_the_import_is_light():
         "import sys, time; start = time.process_time(); import dadagrad; "
         "print(time.process_time() - start, *sys.modules)"
     )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.split()
-        for _ in range(3)
-    ]
+    runs = [run_python("-c", program, cwd=ROOT).stdout.split() for _ in range(3)]
     heavy = {"numpy", "scipy", "numba", "dask", "distributed", "zarr", "pyarrow", "sklearn"}
     assert (heavy | {"torch"}).isdisjoint(runs[0][1:])
     assert min(float(seconds) for seconds, *_ in runs) < 0.05  # seconds of this process alone

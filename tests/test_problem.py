@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from dadagrad.config import TrainConfig
+from dadagrad import InputError, TrainConfig
 from dadagrad.data.dataset import LabelColumn, Schema
-from dadagrad.errors import InputError
 from dadagrad.problem import make_problem
 
 BINARY = LabelColumn("y", (-1.0, 1.0), (30, 10))
@@ -65,6 +64,13 @@ def test_of_each_of_several_columns_the_larger_value_is_positive():
         ([BINARY, CLASSES], {}, "'topic' has 3 distinct values; .* each must have two"),
         ([REAL], {"loss": "squared", "class_weight": "balanced"}, "class_weight needs one label"),
         (COLUMNS, {"class_weight": "balanced"}, "class_weight needs one label column"),
+        (COLUMNS, {"loss": "softmax"}, "the softmax loss is for one label column.* has 2"),
+        (COLUMNS, {"loss": "ranking"}, "the ranking loss is for one label column"),
+        (
+            [CLASSES],
+            {"loss": "squared"},
+            "has the classes cat, dog, eel, and the squared",
+        ),
         (
             [CLASSES],
             {"class_weight": {9.0: 1.0}},
@@ -75,9 +81,3 @@ def test_of_each_of_several_columns_the_larger_value_is_positive():
 def test_labels_that_do_not_suit_are_named(columns, settings, message):
     with pytest.raises(InputError, match=message):
         make(*columns, **settings)
-
-
-def test_a_regression_on_classes_is_refused():
-    column = LabelColumn("label", (0.0, 1.0), (3, 4), ("no", "yes"))
-    with pytest.raises(InputError, match="the label has the classes no, yes, and the squared loss"):
-        make_problem(TrainConfig(loss="squared"), Schema(5, (column,)), 1)

@@ -23,7 +23,7 @@ def imdb(tmp_path_factory):
     folder = tmp_path_factory.mktemp("imdb")
     source = Path(os.environ["DADAGRAD_DATA"]) / "imdb" / "aclImdb_labelled.tsv.xz"
     files = {split: folder / f"{split}.tsv" for split in ("train", "test")}
-    lines: dict[str, list[str]] = {split: [] for split in files}
+    lines = {split: [] for split in files}
     with lzma.open(source, "rt", encoding="utf-8") as reviews:
         for line in reviews:
             split, label, _, _, text = line.split("\t", 4)

@@ -4,14 +4,13 @@ import io
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.errors import InputError, TrainingError
+from dadagrad import InputError, TrainingError
 from dadagrad.optim.preconditioners import PRECONDITIONERS, Diagonal
 from dadagrad.optim.regularizers import REGULARIZERS
 from dadagrad.optim.updates import MirrorDescent
@@ -147,7 +146,7 @@ def test_the_snippet_of_the_guide_trains():
     page = Path(__file__).parents[1] / "docs" / "guides" / "algorithms.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
     (snippet,) = (each for each in blocks if "import torch" in each)
-    names: dict[str, Any] = {}
+    names = {}
     exec(compile(snippet, page, "exec"), names)
     network, optimizer = names["network"], names["optimizer"]
     before = [each.detach().clone() for each in network.parameters()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -249,12 +249,6 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
         command(resources=resources, **options)
 
     return with_resources
-
-
-def cluster_options(resources: Mapping[str, Any]) -> list[str]:
-    """The options of a cluster that were given."""
-    options = {"workers": "--workers", "client": "--scheduler"}
-    return [option for name, option in options.items() if resources[name] is not None]
 
 
 def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:

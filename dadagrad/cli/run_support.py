@@ -95,16 +95,17 @@ def finish(
 
 
 def check_data(
-    data: Dataset, config: TrainConfig, holdout: str | None, *, on_cluster: bool
+    data: Dataset, config: TrainConfig, holdout: str | None, resources: Mapping[str, Any]
 ) -> None:
     """Check before training that the data suit the settings, and the model the holdout data."""
     from dadagrad.data.ingest.sources import is_raw
     from dadagrad.model.evaluate import suit
     from dadagrad.model.raw import read_raw
     from dadagrad.problem import make_problem
+    from dadagrad.training.engines.resources import Resources
     from dadagrad.training.execution import resolve_config
 
-    config = resolve_config(data, config, on_cluster=on_cluster)
+    config = resolve_config(data, config, on_cluster=Resources(**resources).on_cluster)
     assert isinstance(config.batch_size, int)
     problem = make_problem(config, data.schema, config.batch_size)
     task = problem.task

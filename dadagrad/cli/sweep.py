@@ -16,7 +16,6 @@ from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.ingest import RAW, open_data, reading_options
 from dadagrad.cli.options import (
     GroupedCommand,
-    cluster_options,
     grouped,
     resource_options,
     setting_options,
@@ -29,7 +28,6 @@ from dadagrad.summary import percent
 from dadagrad.training.callbacks import Callback
 
 common, output = grouped("Common"), grouped("Output")
-PICTURES = (".svg", ".png", ".pdf")
 COLUMNS = ("loss", "step_size", "l1", "l2", "rows", "progressive_loss", "progressive_error",
            "nonzeros", "holdout_loss", "holdout_error", "holdout_auc")  # fmt: skip
 """Columns of the path."""
@@ -67,8 +65,7 @@ _LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
     multiple=True,
     metavar="FILE",
     help="File of the regularization path. It has the settings that were trained to the end: "
-    ".json, .csv, or a picture as .svg, .png or .pdf, which needs matplotlib. Give it once for "
-    "each of several.",
+    ".json, .csv, or a picture as .svg. Give it once for each of several.",
 )
 @resource_options
 @output("--overwrite", is_flag=True, help="Replace an existing model.")
@@ -103,9 +100,8 @@ def sweep(
         _check_path(path)
     make_grid(config, names)
     check_destinations(model, overwrite=overwrite, probe=False)
-    on_cluster = cluster_options(resources)
     rows = open_data(data, reading, display, resources, shuffle=settings["shuffle"])
-    check_data(rows, config, None, on_cluster=bool(on_cluster))
+    check_data(rows, config, None, resources)
     check_destinations(model, overwrite=overwrite)
     result = dadagrad.sweep(
         rows,
@@ -118,14 +114,13 @@ def sweep(
     if not result.complete:
         raise Interrupted(f"stopped after {result.best.report['rows']:,} rows; nothing was saved")
     result.best.save(model)
-    table, path_rows = (list(map(_flat, each)) for each in (result.table, result.path))
-    for path in paths:
-        _write_path(path, path_rows)
+    for path in sorted(paths, key=_is_picture):  # there may be nothing to draw
+        _write_path(path, result.path)
     if display.as_json:
         print_json({"model": model, "best": result.best.report, "settings": result.table})
         return
     best = result.best.model.report["settings"][0] | {"loss": result.best.model.loss}
-    lines = _table_lines(table, best, output_width())
+    lines = _table_lines(list(map(_flat, result.table)), best, output_width())
     display.show_lines([*lines, f"Model of the setting marked * saved to {model}."])
 
 
@@ -178,61 +173,36 @@ def _table_lines(
 
 
 def _check_path(path: str) -> None:
-    """Refuse a file of an unknown kind, or a picture without matplotlib, before training."""
-    if path.endswith(PICTURES):
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
-            raise InputError(
-                f"--path {path} is a picture, which needs matplotlib: install it, or give a .json "
-                "or .csv file"
-            ) from None
-    elif not path.endswith((".json", ".csv")):
-        raise InputError(f"--path {path} must end in .json, .csv, {', '.join(PICTURES)}")
+    """Refuse a file of an unknown kind before training."""
+    if not path.endswith((".json", ".csv", ".svg")):
+        raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")
 
 
-def _write_path(path: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
-    chosen = [{name: row[name] for name in columns} for row in rows]
+def _is_picture(path: str) -> bool:
+    return path.endswith(".svg")
+
+
+def _write_path(path: str, entries: Sequence[Mapping[str, Any]]) -> None:
+    text = _path_text(path, entries)
     try:
-        if path.endswith(PICTURES):
-            _draw_path(path, chosen)
-            return
-        text = io.StringIO()
-        if path.endswith(".json"):
-            json.dump(chosen, text, indent=1)
-        else:
-            writer = csv.DictWriter(text, columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(chosen)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(text.getvalue())
+            file.write(text)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _draw_path(path: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the error, or else the loss, against the number of non-zero weights."""
-    import matplotlib
+def _path_text(path: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    if _is_picture(path):
+        from dadagrad.reports.page import sweep_picture  # loads slowly
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    names = ("holdout_error", "holdout_loss", "progressive_error", "progressive_loss")
-    measure = next(name for name in names if rows[0].get(name) is not None)
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    nonzeros = [row["nonzeros"] for row in rows]
-    axes.plot(nonzeros, [row[measure] for row in rows], "o-")
-    labelled = 0.0
-    for row in sorted(rows, key=lambda row: row["nonzeros"]):
-        if row["nonzeros"] < 1.3 * labelled:
-            continue  # its label would lie on the one before
-        labelled = row["nonzeros"]
-        text = ", ".join(f"{name} {row[name]:g}" for name in ("l1", "l2") if row[name])
-        place = labelled, row[measure]
-        axes.annotate(text or "no penalty", place, (4, 6), textcoords="offset points")
-    axes.margins(x=0.15, y=0.12)
-    axes.set(xscale="symlog", xlabel="non-zero weights", ylabel=measure.replace("_", " "))
-    axes.grid(alpha=0.3)
-    figure.savefig(path)
-    pyplot.close(figure)
+        return sweep_picture(entries)
+    rows = list(map(_flat, entries))
+    columns = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
+    chosen = [{name: row[name] for name in columns} for row in rows]
+    if path.endswith(".json"):
+        return json.dumps(chosen, indent=1)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(chosen)
+    return text.getvalue()

@@ -15,7 +15,6 @@ from dadagrad.cli.options import (
     ON_ERROR,
     GroupedCommand,
     absolute,
-    cluster_options,
     grouped,
     resource_options,
     setting_options,
@@ -182,7 +181,7 @@ def train(
         meta |= {"notes": metadata}
         _resume(display, callbacks, resources, checkpoints, meta, rows, on_error, trace)
         return
-    check_data(rows, config, holdout, on_cluster=bool(cluster_options(resources)))
+    check_data(rows, config, holdout, resources)
     check_destinations(model, checkpoints, overwrite=overwrite)
     result = dadagrad.train(
         rows,

@@ -144,18 +144,6 @@ class Model(LinearModel):
         storage.put(DOCUMENT, seal(document, f"the description of the model at {storage.url}"))
         sync(storage, [DOCUMENT])
 
-    def export(
-        self,
-        out: str | os.PathLike[str] | None = None,
-        *,
-        format: str | None = None,
-        overwrite: bool = False,
-    ) -> Any:
-        """Export the model to a file, or to an object of another program: see `dadagrad.export`."""
-        from dadagrad.model.export import export
-
-        return export(self, out, format=format, overwrite=overwrite)
-
     @classmethod
     def load(cls, url: str | os.PathLike[str] | Storage) -> Model:
         """Read a model that `save` wrote.
@@ -242,53 +230,6 @@ class Model(LinearModel):
         if model.digest != content["digest"]:
             raise CorruptionError(f"{place} names another digest than that of its arrays")
         return model
-
-
-def export(
-    model: Model | str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    format: str | None = None,
-    overwrite: bool = False,
-) -> Any:
-    """Export a model to a file, or to an object of another program.
-
-    Parameters
-    ----------
-    model : Model or str
-        A model, or the URL of one.
-    out : str, optional
-        Path or URL of the file. It appears once it is complete.
-    format : {"sklearn", "onnx", "csv", "parquet", "npz", "card"}, optional
-        By default that of the suffix of `out`: ``.skops``, ``.onnx``, ``.csv``, ``.parquet``,
-        ``.npz`` or ``.md``.
-
-        - "sklearn": a fitted estimator of scikit-learn (SGDClassifier, LogisticRegression
-          or SGDRegressor). Its file is one of skops, which runs no code when it
-          is loaded, as a pickle would.
-        - "onnx": a graph from texts, if the model was trained on a column of hashed text, else from
-          ids and values.
-        - "csv", "parquet": the non-zero weights with the names of features, and the intercepts.
-        - "npz": arrays of the same without the names of features.
-        - "card": a model card in Markdown.
-    overwrite : bool
-        True to replace a file at `out`.
-
-    Returns
-    -------
-    object
-        Without `out`: the estimator, an `onnx.ModelProto`, a `pyarrow.Table` or the text of the
-        card. With `out`, None.
-
-    Raises
-    ------
-    InputError
-        The format is not known or has no place for the model, the package that it needs is missing,
-        or `out` exists.
-    """
-    if isinstance(model, str | os.PathLike):
-        model = Model.load(model)
-    return model.export(out, format=format, overwrite=overwrite)
 
 
 def _read_document(storage: Storage) -> dict[str, Any]:

@@ -96,6 +96,18 @@ def content(document: Document) -> str:
     return _templates().get_template("content.html").render(_view(document))
 
 
+def sweep_picture(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the picture of the settings of a sweep as a file of SVG."""
+    section = sections.sweep(entries)
+    if section is None:
+        raise InputError(
+            "the picture of the path: no setting has a non-zero weight to draw; give smaller "
+            "penalties, or write the path as .json or .csv"
+        )
+    draw = _templates().get_template("elements.html").module.draw  # type: ignore[attr-defined]
+    return f"{draw(section['chart'], alone=True)}\n".lstrip()
+
+
 def answer(document: Document, path: str) -> tuple[str, bytes] | None:
     """Return the type and the bytes at a path of the live page; None if there is nothing.
 

@@ -49,7 +49,7 @@ def view(document: Document) -> dict[str, Any]:
     total = sum(seconds.get(name) or 0.0 for name in _PARTS)
     return {
         "learning": _learning(document),
-        "sweep": _sweep(document.get("sweep") or ()),
+        "sweep": sweep(document.get("sweep") or ()),
         "holdout": _holdout(document.get("holdout") or {}),
         "weights": [
             output
@@ -122,7 +122,7 @@ def _since_last(points: Sequence[tuple[Any, ...]], place: int) -> Iterator[tuple
             weight_before, sum_before = weight, weight * mean
 
 
-def _sweep(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def sweep(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Error, or else loss, against the number of non-zero weights, and the settings."""
     on_holdout = any(entry.get("holdout") for entry in entries)
     measured = [_measured(entry, on_holdout=on_holdout) for entry in entries]

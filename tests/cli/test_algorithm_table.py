@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dadagrad.config import TrainConfig
-from dadagrad.data.ingest.ingest import ingest
+from dadagrad import Model, TrainConfig, ingest
 from dadagrad.data.synthetic import Corpus
-from dadagrad.model.model import Model
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.regularizers import REGULARIZERS
 from dadagrad.optim.updates import UPDATES
@@ -22,7 +20,6 @@ def table():
     """The options of every line and variant, with the six cells beside them."""
     text = GUIDE.read_text("utf-8")
     match = re.search(r"<!-- algorithms -->\n(.*?)<!-- /algorithms -->", text, re.DOTALL)
-    assert match is not None
     variants = []
     for line in match[1].splitlines()[2:]:
         options, *cells = [cell.strip() for cell in line.strip("|").split("|")]

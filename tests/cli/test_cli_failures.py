@@ -13,6 +13,7 @@ import click
 import psutil
 import pytest
 from click.testing import CliRunner
+from helpers.processes import run_python
 
 from dadagrad.cli import failures
 from dadagrad.cli.failures import Failure
@@ -29,14 +30,8 @@ def fail(program, megabytes=None):
         if megabytes is not None:
             resource.setrlimit(resource.RLIMIT_AS, (megabytes * MEGABYTE, megabytes * MEGABYTE))
 
-    done = subprocess.run(
-        [sys.executable, *program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        preexec_fn=limit,
-    )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    done = run_python(*program, code=2, preexec_fn=limit)
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
     assert done.stderr.startswith(BEGINNING)
     return done.stderr.removeprefix(BEGINNING)
 
@@ -124,9 +119,7 @@ def test_a_thread_that_never_ends_does_not_hold_up_the_end_of_such_a_process():
     [("sys.exit(3)", 3, ""), ("os.write(2, b'hint')", 0, "hint"), ("raise OSError", 1, "OSError")],
 )
 def test_another_end_of_such_a_process_is_its_own(end, code, stderr):
-    program = [sys.executable, "-c", SUPERVISED.format(death=end)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
-    assert done.returncode == code
+    done = run_python("-c", SUPERVISED.format(death=end), code=code)
     assert done.stderr.splitlines()[-1:] == stderr.splitlines()
 
 
@@ -134,7 +127,6 @@ def test_a_signal_reaches_such_a_process_once_and_a_kill_ends_both():
     death = "signal.signal(15, lambda *_: print(15, flush=True)); print(os.getpid(), flush=True)"
     program = SUPERVISED.format(death=f"{death}; time.sleep(60)")
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         parent.terminate()
         assert parent.stdout.readline() == b"15\n"
@@ -146,7 +138,7 @@ def test_a_signal_reaches_such_a_process_once_and_a_kill_ends_both():
 def outcome(action):
     """Exit code of a command that takes an action, and what it writes to stderr."""
     group = Program("dadagrad")
-    group.get_command = lambda ctx, name: click.command()(action)  # type: ignore[method-assign]
+    group.get_command = lambda ctx, name: click.command()(action)
     result = CliRunner().invoke(group, ["command"])
     return result.exit_code, result.stderr
 
@@ -248,8 +240,7 @@ dadagrad(sys.argv[1:])
 def test_a_cluster_that_is_about_to_start_is_closed_in_silence(places, tmp_path, starts):
     command = ["train", places.train, "--model", tmp_path / "m", "--workers", "1"]
     driver = INTERRUPTED if starts else INTERRUPTED.replace("start(nanny)", "None.start")
-    program = [sys.executable, "-c", driver, *map(str, command)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    done = run_python("-c", driver, *command, code=143)
     assert done.stderr == f"{BEGINNING}interrupted\n"
 
 

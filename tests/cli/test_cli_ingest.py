@@ -105,6 +105,21 @@ def test_a_raw_table_is_trained_on_in_one_command(run, tmp_path):
     assert "--label says how rows become features" in error
 
 
+def test_a_raw_table_is_trained_on_by_workers_with_the_same_bits(run, tmp_path, monkeypatch):
+    """Rows are written for them to a temporary dataset, of which nothing is left."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "raw.csv").write_text(TABLE)
+    command = ("train", tmp_path / "raw.csv", "--label", "y", "--step-size", 0.5, "--json")
+    here, alone, there = (
+        run(*command, "--model", tmp_path / f"{number}", *options).json["digest"]
+        for number, options in enumerate(
+            (("--streams", 2), ("--streams", 1), ("--streams", 2, "--workers", 2))
+        )
+    )
+    assert there == here != alone
+    assert not list(tmp_path.glob("dadagrad-*"))
+
+
 def test_people_read_only_what_applies(run, tmp_path):
     (tmp_path / "a.vw").write_text("1 | a\n-1 | b\n" * 20)
     (tmp_path / "b.csv").write_text("label,x\n" + "1,2\n0,3\n" * 20 + "0,red\n")

@@ -2,10 +2,9 @@
 
 import logging
 import re
-import subprocess
-import sys
 
 import pytest
+from helpers.processes import run_python
 
 import dadagrad as package
 from dadagrad.cli.options import load_dask
@@ -81,14 +80,7 @@ for arguments in (["--help"], ["train", "--help"], ["train", "d", "--bad"]):
 heavy = {"numba", "dask", "distributed", "pyarrow", "zarr", "sklearn", "scipy"}
 sys.exit(f"imported {heavy & set(sys.modules)}" if heavy & set(sys.modules) else 0)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_dask_has_the_commands_too():
-    command = [sys.executable, "-m", "dask", "dadagrad", "train", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert "dask dadagrad train [OPTIONS] DATA" in done.stdout, done.stderr
+    run_python("-c", code)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from xml.etree import ElementTree
 
 import pytest
 
@@ -32,15 +33,27 @@ def test_the_best_model_is_saved_and_the_path_written(run, places, tmp_path):
 
 
 def test_a_picture_of_the_path(run, places, tmp_path):
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib, of the extra plots")
     run("sweep", places.train, "--model", tmp_path / "m", *GRID, "--path", tmp_path / "path.svg")
-    assert "non-zero weights" in (tmp_path / "path.svg").read_text()
+    picture = ElementTree.parse(tmp_path / "path.svg").getroot()
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    assert {"non-zero weights", "l1 0.001"} <= {each.text for each in picture.iter()}
+
+
+def test_the_path_of_models_without_weights_is_written_but_not_drawn(run, places, tmp_path):
+    picture, table = tmp_path / "path.svg", tmp_path / "path.csv"
+    files = ("--path", picture, "--path", table)
+    sizes = ("--step-size", "0.1", "--l1", "100,1000")
+    refused = run("sweep", places.train, "--model", tmp_path / "m", *sizes, *files)
+    assert refused.code == 2
+    assert "no setting has a non-zero weight to draw; give smaller penalties" in refused.stderr
+    assert len(table.read_text().splitlines()) == 3
+    assert not picture.exists()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--path", "path.txt"), "--path path.txt must end in .json, .csv, .svg, .png, .pdf"),
+        (("--path", "path.txt"), "--path path.txt must end in .json, .csv or .svg"),
         (("--loss", "hinge,squared"), "loss 'squared' cannot be compared with others"),
         (("--loss", "hinges"), "'hinges'"),
         (("--holdout", "2"), "--holdout"),

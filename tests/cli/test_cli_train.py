@@ -232,7 +232,7 @@ def test_errors_that_are_found_before_training(run, places, tmp_path):
 @pytest.mark.parametrize("command", ["train", "resume", "ingest"])
 def test_an_unreachable_scheduler_is_one_error_at_once(run, places, tmp_path, command, monkeypatch):
     importlib.import_module("dadagrad.clusters")  # adds its defaults to the configuration
-    monkeypatch.setitem(dask.config.config["dadagrad"], "connect-timeout", 1)
+    monkeypatch.setitem(dask.config.config["dadagrad"], "connect-timeout", 0.2)
     model = tmp_path / "m"
     arguments = {
         "train": [places.train, "--model", model],

@@ -66,7 +66,7 @@ def progress_lines(width):
 
 def table_of_a_run(monkeypatch):
     """The lines of three reports in a first pass and one in a second."""
-    lines: list[str] = []
+    lines = []
     monkeypatch.setattr("time.monotonic", lambda: 1.0)
     table = RunTable(lines.append, 0, has_errors=True)
     monkeypatch.setattr("time.monotonic", lambda: 2.0)

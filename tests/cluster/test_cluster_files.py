@@ -27,8 +27,6 @@ from dadagrad.training.engines.dask.engine import CLUSTER_SETTINGS
 def package(name):
     """The folder of an installed package, which is not imported."""
     spec = importlib.util.find_spec(name)
-    assert spec is not None
-    assert spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0])
 
 

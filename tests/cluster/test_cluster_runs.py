@@ -10,7 +10,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-from typing import Any
 
 import numpy as np
 import psutil
@@ -21,9 +20,8 @@ from helpers.cluster_cases import CLUSTER, blocks, environment, replaced
 from helpers.processes import free_port, running, wait_for_port, wait_until
 from helpers.servers import BUCKET, rclone_server
 
-from dadagrad import TrainConfig, train
+from dadagrad import Model, TrainConfig, train
 from dadagrad.cli import dadagrad
-from dadagrad.model.model import Model
 from dadagrad.training.schedule import streams
 
 SETTINGS = "--step-size 0.3"
@@ -204,7 +202,7 @@ def test_a_slurm_job_that_runs_out_of_time_goes_on_when_it_is_started_again(revi
     script += ["--checkpoints", str(tmp_path / "run"), "--model", str(tmp_path / "model")]
     script += ["--or-resume", "--batch-size", "20", "--passes", "20", *SETTINGS.split()]
     script += ["--checkpoint-every", "50", "--quiet"]
-    options: dict[str, Any] = {"environment": variables, "folder": tmp_path, "patience": 20.0}
+    options = {"environment": variables, "folder": tmp_path, "patience": 20.0}
     with running(script, log=tmp_path / "first.log", **options) as job:
         wait_until(lambda: any(tmp_path.glob("run/manifest-*50*.json")), 60.0, "a checkpoint")
         job.send_signal(signal.SIGUSR1)

@@ -1,15 +1,14 @@
 """The settings of dadagrad in Dask's configuration, and its commands on Dask's command line."""
 
 import os
-import subprocess
-import sys
 from functools import partial
 
 import dask.config
 import pytest
+from helpers.processes import run_python
 
+from dadagrad import InputError
 from dadagrad.clusters import count, seconds
-from dadagrad.errors import InputError
 
 
 def test_a_setting_counts_from_when_it_is_set():
@@ -45,21 +44,13 @@ def test_variables_go_before_files_and_files_before_defaults(tmp_path):
         "print(seconds('workers-timeout'), count('retries', 0), seconds('connect-timeout'))"
     )
     variables = {"DASK_CONFIG": str(tmp_path), "DASK_DADAGRAD__RETRIES": "7"}
-    output = subprocess.check_output([sys.executable, "-c", program], env=os.environ | variables)
-    assert output.split() == [b"180.0", b"7", b"15.0"]
+    assert run_python("-c", program, env=os.environ | variables).stdout == "180.0 7 15.0\n"
 
 
 def test_dask_has_the_commands_too(tmp_path):
     """The command `dask` of the real package finds them by the entry point of the project."""
-
-    def dask(*arguments):
-        command = [sys.executable, "-m", "dask", "dadagrad", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-
     (tmp_path / "rows.svm").write_text("+1 1:1\n-1 2:1\n" * 20)
-    shown = dask("train", "rows.svm", "--model", "model")
-    assert shown.returncode == 0
-    assert "40 rows" in shown.stdout
-    failed = dask("train")
-    assert failed.returncode == 2
+    train = ("-m", "dask", "dadagrad", "train")
+    assert "40 rows" in run_python(*train, "rows.svm", "--model", "model", cwd=tmp_path).stdout
+    failed = run_python(*train, code=2)
     assert failed.stderr.startswith("dadagrad: error: Missing argument 'DATA...'")

@@ -16,9 +16,8 @@ from click.testing import CliRunner
 from helpers.processes import dask_command, dask_scheduler, running, wait_for_port
 from tornado.ioloop import IOLoop
 
-from dadagrad import TrainConfig, ingest, train
+from dadagrad import TrainConfig, ingest, open_dataset, train
 from dadagrad.cli import dadagrad
-from dadagrad.data import open_dataset
 from dadagrad.data.synthetic import Corpus
 
 TRAIN = ("--batch-size", "100", "--step-size", "0.3", "--json", "--quiet")

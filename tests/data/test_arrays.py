@@ -1,7 +1,5 @@
 """Datasets in memory: any matrix gives the rows it has, and nothing wrong goes through."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -10,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dadagrad.data.arrays import dataset_from_arrays
-from dadagrad.errors import InputError
+from dadagrad import InputError, dataset_from_arrays
 
 small = st.sampled_from([0.0, 0.0, 1.0, -2.5, 3.0])
 matrices = hnp.arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 6)), elements=small)
 
 
-FORMS: list[Any] = [
+FORMS = [
     np.asarray,
     np.asfortranarray,
     scipy.sparse.csr_array,
@@ -69,7 +66,6 @@ def test_rows_of_weight_zero_are_as_if_never_there():
     assert weighted.schema.weighted
     assert weighted.schema.label_columns[0].values == (0.0, 1.0)
     weights = weighted.read(0).weights
-    assert weights is not None
     assert weights.tolist() == [2, 1]
     plain = dataset_from_arrays(matrix, [0, 7, 1], sample_weight=[1, 0, 1])
     assert plain.digest == dataset_from_arrays(matrix[[0, 2]], [0, 1]).digest

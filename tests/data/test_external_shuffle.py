@@ -12,9 +12,9 @@ from helpers.blocks import block_rows, make_block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dadagrad import StorageError
 from dadagrad.data.blocks import Block, concatenate
 from dadagrad.data.external_shuffle import ExternalShuffle
-from dadagrad.errors import StorageError
 
 row_lengths = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=8), min_size=1, max_size=8)
 
@@ -56,7 +56,7 @@ def test_every_order_is_equally_likely(queried):
     blocks = [make_block([1, 1], 0), make_block([1, 9], 2)]
     if not queried:
         blocks = [replace(block, queries=None) for block in blocks]
-    orders: Counter[tuple[float, ...]] = Counter()
+    orders = Counter()
     for seed in range(n_seeds):
         parts = partitions(blocks, seed=seed, run_bytes=1 << 30, nnz=4)
         orders[tuple(concatenate(parts).labels[:, 0].tolist())] += 1

@@ -5,7 +5,6 @@ import os
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import anndata
 import numpy as np
@@ -19,13 +18,13 @@ from helpers.processes import local_cluster
 from helpers.zarr_cases import read_anndata
 from sklearn.datasets import dump_svmlight_file
 
+from dadagrad import InputError
 from dadagrad.data import external_shuffle, open_dataset
 from dadagrad.data.ingest import readers, sources
 from dadagrad.data.ingest.ingest import IngestReport, ingest
 from dadagrad.data.reading import files
 from dadagrad.data.reading.files import guess_format
 from dadagrad.data.views import check_features
-from dadagrad.errors import InputError
 
 
 def files_of(folder):
@@ -120,7 +119,6 @@ def test_vw_weights_names_and_tags(tmp_path):
     dataset = write_and_ingest(tmp_path, {"a.vw": content}, hash_bits=10, keep_names=True)
     assert (dataset.n_rows, dataset.schema.n_features, dataset.schema.weighted) == (2, 1024, True)
     rows = dataset.read(0)
-    assert rows.weights is not None
     assert rows.weights.tolist() == [2, 1]
     assert set(dataset.names(rows.vocabulary).values()) == {"w^red", "w^blue"}
     tags = read_anndata(tmp_path / "out" / "part-00000").obs["tag"]
@@ -291,8 +289,8 @@ def test_progress_through_one_compressed_file_is_in_its_own_bytes(tmp_path, name
     row = "{0},{1},{2},{3}" if ".csv" in name else "0 1:{0} 2:{1} 3:{2} 4:{3}"
     content = "\n".join(row.format(*four) for four in numbers.tolist()).encode()
     (tmp_path / name).write_bytes(COMPRESS[name.rpartition(".")[2]](content))
-    calls: list[tuple[int, int, int]] = []
-    options: dict[str, Any] = {"progress": lambda *state: calls.append(state)}
+    calls = []
+    options = {"progress": lambda *state: calls.append(state)}
     ingest(tmp_path / name, str(tmp_path / "out"), workers=1 if ".csv" in name else 2, **options)
     size = (tmp_path / name).stat().st_size
     assert len(calls) >= 9
@@ -444,7 +442,7 @@ MISSING = {
 
 @pytest.mark.parametrize("name", LABELLED)
 def test_rows_to_predict_need_no_labels(tmp_path, name, monkeypatch):
-    options: dict[str, Any] = {"format": "text"} if name == "a.tsv" else {}
+    options = {"format": "text"} if name == "a.tsv" else {}
     labelled = write_and_ingest(tmp_path, {name: LABELLED[name]}, **options)
     expected = dense_dataset(labelled)[0]
     monkeypatch.setattr(external_shuffle, "RUN_BYTES", 1)

@@ -2,30 +2,28 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from helpers.processes import run_python
 from helpers.servers import BUCKET, moto_server
 from helpers.sudden_death import each_death
 
-from dadagrad import ingest, open_dataset
+from dadagrad import InputError, StorageError, ingest, open_dataset
 from dadagrad.cli import dadagrad
 from dadagrad.data.ingest import ingest as module
 from dadagrad.data.ingest import output
-from dadagrad.errors import InputError, StorageError
 from dadagrad.storage.store import Storage
 
 ROWS = {"a.svm": 300, "b.svm": 200}
 
 
 @pytest.fixture
-def sources(tmp_path):
-    """Two files, which make 5 and 3 partitions."""
+def sources(tmp_path, monkeypatch):
+    """Two files, which make 5 and 3 partitions; an ingest soon shows that it lives."""
+    monkeypatch.setattr(output, "_BEAT_SECONDS", 0.1)
     for name, n_rows in ROWS.items():
         (tmp_path / name).write_text(
             "".join(f"{row % 2} 1:1 {row + 2}:1\n" for row in range(n_rows))
@@ -45,7 +43,7 @@ def rows_of(out):
 
 def race(sources, out):
     """Ingest both sources at once: exactly one makes the dataset."""
-    results: list[Any] = []
+    results = []
     barrier = threading.Barrier(len(sources))
 
     def run(source):
@@ -116,6 +114,7 @@ def test_an_ingest_that_lives_is_not_replaced(sources, tmp_path, monkeypatch):
 
 def test_an_ingest_that_was_paused_stops_when_it_goes_on(sources, tmp_path, monkeypatch):
     monkeypatch.setattr(output, "DEAD_SECONDS", 0.1)
+    monkeypatch.setattr(output, "_BEAT_SECONDS", 60.0)
     patch_write(monkeypatch, "part-00003", lambda: write(sources[1], tmp_path / "out"))
     with pytest.raises(InputError, match="another ingest is writing"):
         write(sources[0], tmp_path / "out", workers=1)
@@ -135,8 +134,7 @@ module.ingest(sys.argv[1], sys.argv[2], partition_nnz=200)
 
 def test_an_ingest_that_was_killed_can_run_again(sources, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    command = [sys.executable, "-c", KILLED, str(sources[0]), str(out)]
-    assert subprocess.run(command, check=False).returncode == 9
+    run_python("-c", KILLED, sources[0], out, code=9)
     assert (out / "part-00001").exists()
     with pytest.raises(InputError, match="half-written"):
         open_dataset(str(out))
@@ -198,7 +196,7 @@ def test_a_signal_ends_the_command_in_one_line(sources, tmp_path, monkeypatch, n
 
 
 def test_a_dataset_is_on_the_disk_when_ingest_returns(sources, tmp_path, monkeypatch):
-    flushed: list[Path] = []
+    flushed = []
     monkeypatch.setattr(
         os, "fsync", lambda file: flushed.append(Path(f"/proc/self/fd/{file}").resolve())
     )

@@ -6,13 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.array_files import parquet
 from helpers.checkpoint_stores import memory_url
 from helpers.processes import local_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dadagrad
-from dadagrad.data import open_dataset
+from dadagrad import open_dataset
 from dadagrad.data.dataset import LabelColumn, checksum
 from dadagrad.data.parquet import ParquetDataset
 from dadagrad.data.rows import Rows
@@ -36,14 +37,11 @@ def columns(**changed):
     return {name: column for name, column in made.items() if column is not None}
 
 
-def put(storage, key, made, **options):
-    n_features = options.pop("n_features", None)
+def put(storage, key, made, n_features=None, **options):
     table = pa.table(made)
     if n_features is not None:
         table = table.replace_schema_metadata({"dadagrad.n_features": str(n_features)})
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **options)
-    storage.put(key, sink.getvalue().to_pybytes())
+    storage.put(key, parquet(table, **options))
 
 
 @pytest.fixture
@@ -85,7 +83,6 @@ def test_reads_row_groups_of_a_folder(local, storage, tmp_path):
         assert checksum(read) == checksum(expected)
         assert read.n_local <= dataset.partitions[number].n_local
         for array in (read.vocabulary, read.indptr, read.indices, read.labels, read.values):
-            assert array is not None
             assert array.flags.writeable
     assert len({partition.checksum for partition in dataset.partitions}) == 3
     assert len({partition.name for partition in dataset.partitions}) == 3

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from typing import Any
 
 import dask.array as da
 import dask.dataframe as dd
@@ -16,9 +15,9 @@ from distributed import Client
 from helpers.processes import local_cluster
 
 import dadagrad
-from dadagrad.errors import InputError
+from dadagrad import InputError
 
-SETTINGS: dict[str, Any] = {"loss": "logistic", "step_size": 0.5, "threads": 1}
+SETTINGS = {"loss": "logistic", "step_size": 0.5, "threads": 1}
 
 
 def make_frame(n_rows=300):
@@ -40,7 +39,7 @@ def write_csv(folder):
     return str(folder / "a.csv")
 
 
-TABLES: dict[str, Any] = {
+TABLES = {
     "pandas": lambda folder: FRAME,
     "polars": lambda folder: polars.from_pandas(FRAME),
     "pyarrow": lambda folder: pa.Table.from_pandas(FRAME, preserve_index=False),
@@ -159,4 +158,4 @@ def test_other_data_are_refused_with_what_is_possible(data, options, message):
 
 def test_labels_in_the_place_of_the_configuration_are_refused():
     with pytest.raises(InputError, match=re.escape("as a pair (X, y)")):
-        dadagrad.train(X, Y)  # type: ignore[arg-type]
+        dadagrad.train(X, Y)

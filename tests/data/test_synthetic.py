@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from dadagrad.data import open_dataset
+from dadagrad import InputError, ingest, open_dataset
 from dadagrad.data.dataset import checksum
-from dadagrad.data.ingest.ingest import ingest
 from dadagrad.data.synthetic import BLOCK_ROWS, Corpus
-from dadagrad.errors import InputError
 
 
 def test_rows_are_valid_and_of_length_one():

@@ -1,19 +1,18 @@
 """The project's own format: AnnData reads it, it reads back the same, every bad byte is found."""
 
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.checkpoint_stores import memory_url
+from helpers.processes import run_python
 from helpers.zarr_cases import N_FEATURES, read_anndata, some_rows, write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 
-from dadagrad.data import open_dataset
+from dadagrad import open_dataset
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Partition, Schema, checksum
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr import codec
@@ -276,5 +275,4 @@ def test_reading_does_not_load_heavy_libraries(tmp_path):
         "ZarrDataset(sys.argv[1]).read(0)\n"
         "print([name for name in ('numba', 'zarr', 'pyarrow', 'anndata') if name in sys.modules])"
     )
-    output = subprocess.check_output([sys.executable, "-c", program, str(tmp_path)], text=True)
-    assert output.strip() == "[]"
+    assert run_python("-c", program, tmp_path).stdout == "[]\n"

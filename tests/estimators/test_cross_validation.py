@@ -1,14 +1,12 @@
 """Estimators that choose step size and penalties by cross-validation."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from sklearn.model_selection import GridSearchCV, KFold
 
 from dadagrad import AdaGradClassifier, AdaGradClassifierCV, AdaGradRegressorCV, InputError
 
-GRID: dict[str, Any] = {"step_size": [0.05, 0.5], "l1": [1e-4, 1e-1]}
+GRID = {"step_size": [0.05, 0.5], "l1": [1e-4, 1e-1]}
 
 
 def make_rows(n_rows=240):

@@ -1,7 +1,5 @@
 """Estimators that are made of models: they predict, show the settings and learn on."""
 
-from typing import Any
-
 import numpy as np
 import pandas
 import pytest
@@ -9,12 +7,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 import dadagrad
-from dadagrad import AdaGradClassifier, AdaGradRegressor
-from dadagrad.errors import InputError
+from dadagrad import AdaGradClassifier, AdaGradRegressor, InputError
 
 X = np.random.default_rng(0).normal(size=(240, 5))
 Y = np.where(X[:, 0] + X[:, 1] > 0, "yes", "no")
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "loss": "logistic", "step_size": 0.2, "l1": 1e-4, "batch_size": 1, "passes": 1,
     "shuffle": False,
 }  # fmt: skip

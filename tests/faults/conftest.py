@@ -7,7 +7,8 @@ from helpers.fault_cases import CONFIG, DATA_SIZES, make_dataset
 from helpers.training_cases import bits
 
 import dadagrad.clusters  # noqa: F401 (adds its defaults to the configuration)
-from dadagrad.training.run import train
+from dadagrad import train
+from dadagrad.training.engines.dask import monitor
 
 
 @pytest.fixture(scope="session")
@@ -50,5 +51,7 @@ def expected(data):
 
 
 @pytest.fixture(autouse=True)
-def every_row_is_worth_a_task(monkeypatch):
+def as_in_a_long_run(monkeypatch):
+    """Every row is worth a task, and the short runs see workers come and go."""
     monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", 1)
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)

@@ -6,7 +6,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +15,10 @@ from helpers.fault_cases import CONFIG, STREAMS
 from helpers.processes import local_cluster, wait_until
 from helpers.training_cases import bits
 
+from dadagrad import TrainingError, train
 from dadagrad.data.zarr.dataset import ZarrDataset
-from dadagrad.errors import TrainingError
-from dadagrad.training.engines.dask import monitor
 from dadagrad.training.engines.dask.streams import tasks
 from dadagrad.training.engines.dask.streams.driver import MAX_FAILURES, StreamDriver
-from dadagrad.training.run import train
 
 LIMIT_BYTES = 600 << 20
 
@@ -33,7 +30,6 @@ N_WORKERS = [5, 1, 5, 4, 3, 2, 1]
 @pytest.mark.parametrize("config", [CONFIG, STREAMS], ids=["batches", "streams"])
 def test_one_to_five_workers_by_adaptive_scaling(config, data, monkeypatch):
     """If both holders of a part of the state leave, the run goes back to its start."""
-    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.05)
     wanted = list(N_WORKERS)
 
     class Swinging(Adaptive):
@@ -57,7 +53,7 @@ def test_one_to_five_workers_by_adaptive_scaling(config, data, monkeypatch):
 def test_workers_that_are_retired_are_no_failures_of_a_round(data, monkeypatch):
     """More of them than a round may fail, one after the other."""
     compute, go_back, may_go_on = tasks.compute, StreamDriver._go_back, threading.Event()
-    places: list[Any] = []
+    places = []
 
     def wait_and_compute(*arguments):
         assert may_go_on.wait(30)
@@ -73,7 +69,6 @@ def test_workers_that_are_retired_are_no_failures_of_a_round(data, monkeypatch):
             client.retire_workers([worker])
         may_go_on.set()
 
-    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(tasks, "compute", wait_and_compute)
     monkeypatch.setattr(StreamDriver, "_go_back", note_and_go_back)
     with local_cluster(MAX_FAILURES + 2, processes=False) as cluster, Client(cluster) as client:

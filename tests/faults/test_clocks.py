@@ -11,12 +11,12 @@ from helpers.faulty_proxy import Proxy, once_at
 from helpers.processes import wait_until
 from helpers.servers import BUCKET, moto_server
 
+from dadagrad import InputError, ingest, train
 from dadagrad.data.ingest import output
-from dadagrad.data.ingest.ingest import ingest
-from dadagrad.errors import InputError
 from dadagrad.storage import retries
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.reader import CheckpointReader
+from dadagrad.training.schedule import streams
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -30,7 +30,7 @@ real_time, real_monotonic = time.time, time.monotonic
 time.time = lambda: real_time() + struct.unpack_from("d", offsets, 0)[0]
 time.monotonic = lambda: real_monotonic() + struct.unpack_from("d", offsets, 8)[0]
 """
-SETTINGS = ("--step-size", "0.3", "--l1", "1e-4", "--passes", "20")
+SETTINGS = {"step_size": 0.3, "l1": 1e-4, "passes": 20}
 
 
 class Clocks:
@@ -69,11 +69,11 @@ SECONDS_BACK = 5.0
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "rows", [("--batch-size", "60"), ("--streams", "4")], ids=["batches", "streams"]
-)
+@pytest.mark.parametrize("rows", [{"batch_size": 60}, {"streams": 4}], ids=["batches", "streams"])
 @pytest.mark.parametrize("place", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
-def test_a_run_has_the_same_bits(place, rows, nursery, clocks, data, tmp_path, request):
+def test_a_run_has_the_same_bits(
+    place, rows, nursery, clocks, data, tmp_path, request, monkeypatch
+):
     """A scheduler that was suspended takes its workers for dead; their nannies start others."""
     options = {"threads": ("--threads", "2")}
     if place == "cluster":
@@ -83,19 +83,14 @@ def test_a_run_has_the_same_bits(place, rows, nursery, clocks, data, tmp_path, r
             cluster.add_worker(nanny=True)
         cluster.wait_for_workers(2)
         options["cluster"] = ("--scheduler", cluster.address)
-    common = ("dadagrad", "train", data, *SETTINGS, *rows, "--json")
-    expected = digest(nursery.start(*common, "--model", str(tmp_path / "model")))
+    settings = (f"--{name.replace('_', '-')}={n}" for name, n in (SETTINGS | rows).items())
+    common = ("dadagrad", "train", data, *settings, "--json")
+    monkeypatch.setattr(streams, "MIN_ROWS_ALONE", 2_048)  # as in the process that trains
+    expected = train(data, **SETTINGS, **rows).model.digest
     for name, jump in JUMPS.items():
         run = str(tmp_path / name / "run")
-        places = (
-            "--model",
-            str(tmp_path / name / "model"),
-            "--checkpoints",
-            run,
-            "--checkpoint-every",
-            "10",
-        )
-        process = nursery.start(*common, *places, *options[place])
+        places = ("--model", str(tmp_path / name / "model"), "--checkpoints", run)
+        process = nursery.start(*common, *places, "--checkpoint-every", "10", *options[place])
         wait_until(lambda run=run: len(CheckpointReader(run).list()) > 1, 60, "a checkpoint")
         on_dask = name == "back" and place != "threads"
         clocks.jump(*((-SECONDS_BACK, 0.0) if on_dask else jump))
@@ -119,6 +114,7 @@ class JumpingTime:
 
 def test_an_ingest_that_lives_is_not_taken_for_dead(tmp_path, monkeypatch):
     """A second one looks again and again, whatever the clock says meanwhile."""
+    monkeypatch.setattr(output, "_BEAT_SECONDS", 0.1)
     storage = Storage(tmp_path / "out")
     (tmp_path / "a.svm").write_text("1 1:1\n")
     with output.claimed(storage, overwrite=False):

@@ -13,14 +13,13 @@ from helpers.fault_cases import CONFIG, DATA_SIZES, At, make_dataset
 from helpers.training_cases import bits, train_until
 from pyarrow.parquet import ParquetFile
 
-from dadagrad.data import open_dataset
+from dadagrad import open_dataset, resume, train
 from dadagrad.data.buffers import Pool
 from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError, OutOfMemory, StorageError
 from dadagrad.storage import store
 from dadagrad.storage.store import Storage
-from dadagrad.training.run import resume, train
 
 VICTIM = "part-00003"
 DAMAGE = ("vanish", "chunk", "flip", "metadata")
@@ -182,7 +181,6 @@ def write_parquet(url, folder):
     for number in range(len(data.partitions)):
         rows = data.read(number)
         ids, values = rows.vocabulary[rows.indices], rows.values
-        assert values is not None
         columns["indices"] += np.split(ids, rows.indptr[1:-1])
         columns["values"] += np.split(values, rows.indptr[1:-1])
         columns["label"] += rows.labels[:, 0].tolist()

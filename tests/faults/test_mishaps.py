@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,9 +13,9 @@ from helpers.fault_cases import CONFIG, STREAMS, At
 from helpers.processes import wait_until
 from helpers.training_cases import bits
 
-from dadagrad.training.engines.dask import driver, monitor
+from dadagrad import train
+from dadagrad.training.engines.dask import driver
 from dadagrad.training.engines.dask.streams.driver import StreamDriver
-from dadagrad.training.run import train
 
 
 @contextlib.contextmanager
@@ -74,7 +73,7 @@ def suspend_scheduler(cluster):
         time.sleep(0.5)
 
 
-MISHAPS: dict[Callable[[Cluster], None], int] = {
+MISHAPS = {
     kill_one: 7,
     kill_all: 7,  # no partition is being read, so that tasks wait for no other
     freeze_for_a_while: 20,
@@ -87,17 +86,11 @@ MISHAPS: dict[Callable[[Cluster], None], int] = {
 FAST = (kill_one, kill_all)
 
 
-@pytest.fixture
-def often(monkeypatch):
-    """Look for workers so often that a short run sees them come and go."""
-    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
-
-
 @pytest.mark.parametrize("config", [CONFIG, STREAMS], ids=["batches", "streams"])
 @pytest.mark.parametrize(
     "mishap", [pytest.param(x, marks=[] if x in FAST else pytest.mark.slow) for x in MISHAPS]
 )
-def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data, often):
+def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data):
     pause = 0.05 if mishap is retire_many else 0.0
     at = At(MISHAPS[mishap], lambda: mishap(cluster), pause=pause)
     assert bits(at.train(cluster, data, config)) == bits(train(data, config))
@@ -107,7 +100,7 @@ def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data, often
 
 
 @pytest.mark.parametrize("fault", [kill_one, pytest.param(kill_all, marks=pytest.mark.slow)])
-def test_workers_die_before_the_last_state_is_gathered(cluster, data, often, monkeypatch, fault):
+def test_workers_die_before_the_last_state_is_gathered(cluster, data, monkeypatch, fault):
     gather, faults = StreamDriver._gather, [fault]
 
     def kill_and_gather(driver):
@@ -125,7 +118,7 @@ def test_workers_die_before_the_last_state_is_gathered(cluster, data, often, mon
     assert time.monotonic() - begun < 15  # no thread of a worker waits for that which died
 
 
-def test_workers_that_join_do_not_cost_a_round(cluster, data, often):
+def test_workers_that_join_do_not_cost_a_round(cluster, data):
     """They get shards of the state from the only worker that has them."""
     undisturbed, at = At(0, lambda: None), At(10, lambda: join(cluster, 2), pause=0.05)
     expected = bits(train(data, STREAMS, callbacks=[undisturbed]))
@@ -139,14 +132,23 @@ def join(cluster, n_workers):
         cluster.add_worker()
 
 
+def beat_often():
+    """Have a scheduler hear from its workers so often that it waits for none of them for longer."""
+    import distributed.scheduler
+
+    distributed.scheduler.heartbeat_interval = lambda n_workers: 0.2
+
+
 @pytest.mark.parametrize(
     "config", [CONFIG, pytest.param(STREAMS, marks=pytest.mark.slow)], ids=["batches", "streams"]
 )
 @pytest.mark.parametrize("rounds", [20, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_worker_freezes_for_longer_than_its_time_to_live(nursery, data, config, rounds):
     """Its connections stay, and Dask alone would wait for it for five minutes."""
-    environment = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "1s"}
+    environment = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "2s"}
     with Cluster(nursery, 2, environment) as cluster:
+        with cluster.client() as client:
+            client.run_on_scheduler(beat_often)
         at = At(rounds, lambda: freeze_until_given_up(cluster), pause=0.02)
         assert bits(at.train(cluster, data, config)) == bits(train(data, config))
 

@@ -11,8 +11,8 @@ from helpers.fault_cases import CONFIG, At, make_dataset
 from helpers.servers import BUCKET, rclone_server
 from helpers.training_cases import bits
 
+from dadagrad import train
 from dadagrad.storage.store import Storage
-from dadagrad.training.run import train
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def sent(monkeypatch):
     """All that is given to Dask to be sent, pickled as Dask does."""
     from distributed import Client
 
-    seen: list[bytes] = []
+    seen = []
     submit = Client.submit
 
     def spy(self, function, *arguments, **options):
@@ -67,7 +67,7 @@ def test_they_are_in_no_task_key_graph_or_log(cluster, server, sent, caplog, tmp
     caplog.set_level("DEBUG")
     config = replace(CONFIG, batch_size=20)
     with cluster.client() as client:
-        stories: list[bytes] = []
+        stories = []
         at = At(10, lambda: stories.append(client.run_on_scheduler(everything_known)), pause=0.01)
         result = at.train(cluster, url, config, checkpoints=f"s3://{BUCKET}/run")
     assert bits(result) == bits(train(str(folder), config))
@@ -97,7 +97,7 @@ def test_they_are_in_no_line_of_a_list_of_processes(server, monkeypatch, tmp_pat
     """Workers that a run starts get them with its environment."""
     server.set_environment(monkeypatch)
     upload(make_dataset(tmp_path / "data", (60, 50, 40)), "listed")
-    lines: list[str] = []
+    lines = []
 
     def look(event):
         for process in psutil.Process().children(recursive=True):

@@ -15,11 +15,8 @@ from helpers.fault_cases import CONFIG, STREAMS, At
 from helpers.processes import dask_command, free_port, running, wait_for_port, wait_until
 from helpers.training_cases import bits
 
-from dadagrad import ingest
-from dadagrad.errors import InputError, TrainingError
-from dadagrad.training.engines.dask import monitor
+from dadagrad import InputError, TrainingError, ingest, train
 from dadagrad.training.engines.dask.batches import BatchDriver
-from dadagrad.training.run import train
 
 MEMORY_LIMIT = 600 << 20
 
@@ -27,7 +24,7 @@ MEMORY_LIMIT = 600 << 20
 @pytest.fixture
 def worked(monkeypatch):
     """The addresses of the workers that worked on slices, in the order of arrival."""
-    addresses: list[str] = []
+    addresses = []
     validate = BatchDriver._validate
 
     def spy(self, computes, results, worker):
@@ -35,7 +32,6 @@ def worked(monkeypatch):
         return validate(self, computes, results, worker)
 
     monkeypatch.setattr(BatchDriver, "_validate", spy)
-    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)  # a short run sees workers come and go
     return addresses
 
 
@@ -66,7 +62,6 @@ def n_held(dask_worker):
 
 
 def test_a_worker_that_joins_holds_a_part_of_the_state_of_streams(cluster, data, monkeypatch):
-    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
     cluster.have_workers(1)
 
     def join():
@@ -80,7 +75,7 @@ def test_a_worker_that_joins_holds_a_part_of_the_state_of_streams(cluster, data,
     def go_slowly(event):
         """A process takes seconds to start, and the run has some 20 rounds."""
         if at.is_running:
-            time.sleep(1.0)
+            time.sleep(0.4)
 
     result = train(data, STREAMS, client=cluster.address, callbacks=[at, go_slowly])
     at.join()
@@ -90,7 +85,7 @@ def test_a_worker_that_joins_holds_a_part_of_the_state_of_streams(cluster, data,
 @pytest.mark.slow
 def test_a_retired_worker_gets_no_more_work(cluster, data, expected, worked):
     gone, _ = cluster.names().values()
-    before: list[int] = []
+    before = []
 
     def retire():
         with cluster.client() as client:
@@ -136,7 +131,7 @@ def small_cluster(nursery):
 def test_workers_that_pause_get_no_work(small_cluster, data, expected, worked, n_paused):
     """If all do, the run waits for any: first another one goes on than that which was asked."""
     workers = list(small_cluster.names().values())
-    before: list[int] = []
+    before = []
 
     def strike():
         pause(small_cluster, workers[:n_paused])
@@ -153,7 +148,6 @@ def test_workers_that_pause_get_no_work(small_cluster, data, expected, worked, n
 @pytest.mark.slow
 def test_a_run_ends_if_all_workers_pause_for_too_long(small_cluster, data, monkeypatch):
     monkeypatch.setitem(dask.config.config["dadagrad"], "no-workers-timeout", "2s")
-    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.1)
     workers = list(small_cluster.names().values())
     with pytest.raises(TrainingError, match=r"all workers of the cluster \(2\) have paused, b"):
         At(10, lambda: pause(small_cluster, workers), pause=0.1).train(small_cluster, data)

@@ -1,17 +1,12 @@
 """Blocks of rows for tests, and their rows as plain values."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import scipy.sparse
 
 from dadagrad.data.blocks import Block
-from dadagrad.data.dataset import Dataset
 
 
-def make_block(lengths: list[int], first_label: int = 0, seed: int = 0) -> Block:
+def make_block(lengths, first_label=0, seed=0):
     """Rows with these numbers of entries, whose labels count from `first_label`."""
     generator = np.random.default_rng(seed)
     rows = [np.sort(generator.choice(1000, size, replace=False)) for size in lengths]
@@ -27,7 +22,7 @@ def make_block(lengths: list[int], first_label: int = 0, seed: int = 0) -> Block
     )
 
 
-def block_rows(block: Block) -> list[tuple[Any, ...]]:
+def block_rows(block):
     """Label, features by id, weight, tag and query of each row; ids must increase in a row."""
     values = np.ones(block.nnz, np.float32) if block.values is None else block.values
     rows = []
@@ -46,7 +41,7 @@ def block_rows(block: Block) -> list[tuple[Any, ...]]:
     return rows
 
 
-def dense_block(block: Block, n_features: int) -> np.ndarray:
+def dense_block(block, n_features):
     """The block as a dense matrix; ids must increase in a row."""
     values = np.ones(block.nnz, np.float32) if block.values is None else block.values
     matrix = scipy.sparse.csr_array(
@@ -57,7 +52,7 @@ def dense_block(block: Block, n_features: int) -> np.ndarray:
     return dense if block.row_scale is None else dense * block.row_scale[:, None]
 
 
-def dense_dataset(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+def dense_dataset(dataset):
     """The whole dataset as a dense matrix and labels."""
     matrices, labels = [], []
     for number in range(len(dataset.partitions)):

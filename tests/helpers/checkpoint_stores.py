@@ -1,24 +1,20 @@
 """Snapshots to save, and stores that go wrong, for the tests of checkpoints."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
 from hypothesis import strategies as st
 
-from dadagrad.errors import StorageError
+from dadagrad import StorageError
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import Snapshot, read_manifest
 
 
-def memory_url() -> str:
+def memory_url():
     return f"memory://{uuid4().hex}"
 
 
-def snapshot(step: int, size: int = 200) -> Snapshot:
+def snapshot(step, size=200):
     rng = np.random.default_rng(step)
     arrays = {
         "sums": rng.normal(size=(size, 2)).astype(np.float32),
@@ -28,7 +24,7 @@ def snapshot(step: int, size: int = 200) -> Snapshot:
     return Snapshot(step, arrays, {"cursor": [0, step], "loss": float("nan"), "mean": 0.1 + 0.2})
 
 
-def same(left: Snapshot, right: Snapshot) -> bool:
+def same(left, right):
     """Equal bit for bit; NaN in the JSON compares by its text."""
     return (
         left.step == right.step
@@ -43,46 +39,60 @@ def same(left: Snapshot, right: Snapshot) -> bool:
     )
 
 
-def orphans(url: str) -> set[str]:
+def orphans(url):
     """Parts that no manifest names."""
     storage = Storage(url)
     keys = storage.list()
-    named: set[str] = set()
+    named = set()
     for key in keys:
         if key.startswith("manifest-"):
             named |= read_manifest(storage, key).part_keys
     return {key for key in keys if key.endswith(".zst")} - named
 
 
-class Ignores(Storage):
+class Lax(Storage):
     """A store that does not honour create-only writes."""
 
-    def put(self, key: str, data: Any, *, create: bool = False) -> None:
+    def put(self, key, data, *, create=False):
         super().put(key, data)
+
+
+class Slow(Storage):
+    """A store in which something happens before the first part is read."""
+
+    def __init__(self, url, meanwhile):
+        super().__init__(url)
+        self.meanwhile = meanwhile
+
+    def get(self, key, *, max_bytes=None):
+        if self.meanwhile and key.endswith(".zst"):
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return super().get(key, max_bytes=max_bytes)
 
 
 class Died(BaseException):
     """The process is gone: nothing of it runs any more."""
 
 
-class Failing(Storage):
+class Fails(Storage):
     """A store in which write number `at` goes wrong, in one of several ways."""
 
-    def __init__(self, url: str, at: int, how: str) -> None:
+    def __init__(self, url, at, how):
         super().__init__(url)
         self.at, self.how, self.writes, self.dead = at, how, 0, False
 
-    def put(self, key: str, data: Any, *, create: bool = False) -> None:
+    def put(self, key, data, *, create=False):
         self._count(lambda: Storage.put(self, key, bytes(data)[: len(data) // 2]))
         super().put(key, data, create=create)
         self._after()
 
-    def delete(self, key: str) -> None:
+    def delete(self, key):
         self._count(lambda: None)
         super().delete(key)
         self._after()
 
-    def _count(self, tear: Callable[[], None]) -> None:
+    def _count(self, tear):
         if self.dead:
             raise Died
         self.writes += 1
@@ -93,11 +103,11 @@ class Failing(Storage):
             tear()
         self._fail()
 
-    def _after(self) -> None:
+    def _after(self):
         if self.writes == self.at and self.how.endswith("after"):
             self._fail()
 
-    def _fail(self) -> None:
+    def _fail(self):
         if self.how.startswith("dies"):
             self.dead = True
             raise Died

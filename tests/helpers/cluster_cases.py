@@ -1,24 +1,21 @@
 """Files of cluster/ for its tests, and the commands in them as plain processes."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 CLUSTER = Path(__file__).parents[2] / "cluster"
 
 
-def blocks(heading: str) -> list[str]:
+def blocks(heading):
     """The shell commands of one section of cluster/README.md, block by block."""
     text = (CLUSTER / "README.md").read_text()
     (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     return re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
 
 
-def replaced(text: str, places: Mapping[str, str]) -> str:
+def replaced(text, places):
     """`text` with the names of hosts, ports and folders of a cluster as they are in a test."""
     for name, place in places.items():
         assert name in text or len(places) > 1, (name, text)
@@ -26,7 +23,7 @@ def replaced(text: str, places: Mapping[str, str]) -> str:
     return text
 
 
-def environment(folder: Path, **variables: str) -> dict[str, str]:
+def environment(folder, **variables):
     """Variables for a process that finds `dask`, `dadagrad` and `python` as installed ones are."""
     programs = folder / "bin"
     if not programs.exists():  # written once: a shell may have begun one, and not read it yet

@@ -4,17 +4,13 @@ Most of the start of `dask scheduler`, `dask worker` and `dadagrad` is spent on 
 `Nursery` does these once and forks a process for each command.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -107,31 +103,31 @@ warm_up(make_problem(TrainConfig(batch_size=16), schema, 16), lambda line: None)
 class Process:
     """A process that was started for a test; what it writes is in the files `out` and `log`."""
 
-    def __init__(self, pid: int, out: Path, log: Path, code: Path) -> None:
+    def __init__(self, pid, out, log, code):
         self.pid, self.out, self.log, self._code = pid, out, log, code
         self._process = psutil.Process(pid) if psutil.pid_exists(pid) else None
 
     @property
-    def alive(self) -> bool:
+    def alive(self):
         with contextlib.suppress(psutil.NoSuchProcess):
             if self._process is not None and self._process.status() != psutil.STATUS_ZOMBIE:
                 return True
         self._process = None
         return False
 
-    def send(self, *numbers: signal.Signals) -> None:
+    def send(self, *numbers):
         """Send signals; nothing happens where the process has ended."""
         for number in numbers:
             with contextlib.suppress(ProcessLookupError):
                 if self.alive:
                     os.kill(self.pid, number)
 
-    def kill(self) -> None:
+    def kill(self):
         """End it at once and without warning, and wait until it has gone."""
         self.send(signal.SIGKILL)
         self.wait(10)
 
-    def end(self) -> None:
+    def end(self):
         """Ask it to end, insist after a while; its children end with it."""
         children = self.children()
         self.send(signal.SIGCONT, signal.SIGTERM)
@@ -142,18 +138,18 @@ class Process:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
 
-    def children(self) -> list[psutil.Process]:
+    def children(self):
         """The processes that descend from it."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return self._process.children(recursive=True) if self._process else []
         return []
 
-    def wait(self, seconds: float) -> int | None:
+    def wait(self, seconds):
         """Until it has ended: its exit code, None where it was killed."""
         wait_until(lambda: not self.alive, seconds, f"process {self.pid} to end")
         return int(self._code.read_text() or 1) if self._code.exists() else None
 
-    def text(self) -> str:
+    def text(self):
         """All it wrote."""
         return "".join(path.read_text() for path in (self.out, self.log) if path.exists())
 
@@ -165,15 +161,13 @@ class Nursery:
     that of every process. `prelude` is Python that runs once, before any is forked.
     """
 
-    def __init__(
-        self, folder: Path, environment: Mapping[str, str] | None = None, prelude: str = ""
-    ) -> None:
+    def __init__(self, folder, environment=None, prelude=""):
         self.folder = folder
         self._prelude = prelude
         self._environment = dict(environment or {})
-        self._started: list[Process] = []
+        self._started = []
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self):
         # Tasks may be of the tests' own making.
         paths = (HERE.parent, HERE.parent / "faults", os.environ.get("PYTHONPATH", ""))
         # Its output is read line by line; all but the answers goes elsewhere.
@@ -188,7 +182,7 @@ class Nursery:
         assert self._answer() == "ready"
         return self
 
-    def __exit__(self, *details: object) -> None:
+    def __exit__(self, *details):
         for process in self._started:
             process.send(signal.SIGCONT, signal.SIGTERM)
         for process in self._started:
@@ -196,13 +190,10 @@ class Nursery:
         self._server.kill()  # nothing is left for it to do
         self._server.communicate()
 
-    def _answer(self) -> str:
-        assert self._server.stdout is not None
+    def _answer(self):
         return self._server.stdout.readline().strip()
 
-    def start(
-        self, tool: str, *arguments: str, environment: Mapping[str, str] | None = None
-    ) -> Process:
+    def start(self, tool, *arguments, environment=None):
         """Start ``tool ARGUMENTS``; `tool` is "dask" or "dadagrad"."""
         name = f"{len(self._started):03d}-{tool}-{arguments[0]}"
         files = {kind: self.folder / f"{name}.{kind}" for kind in ("out", "log", "code")}
@@ -212,7 +203,6 @@ class Nursery:
             "environment": self._environment | dict(environment or {}),
             **{kind: str(path) for kind, path in files.items()},
         }
-        assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(order) + "\n")
         self._server.stdin.flush()
         process = Process(int(self._answer()), **files)
@@ -227,26 +217,24 @@ class Cluster:
     order in which they were started, also those that have ended.
     """
 
-    def __init__(
-        self, nursery: Nursery, workers: int = 0, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, nursery, workers=0, environment=None):
         self._nursery = nursery
         self._environment = dict(environment or {})
         self._port = free_port()
         self.address = f"tcp://127.0.0.1:{self._port}"
-        self.workers: list[Process] = []
+        self.workers = []
         self.start_scheduler()
         for _ in range(workers):
             self.add_worker()
         self.wait_for_workers(workers)
 
-    def start_scheduler(self) -> None:
+    def start_scheduler(self):
         """Start the scheduler, the first time or again."""
         options = ("--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard")
         self.scheduler = self._start("scheduler", *options)
         wait_for_port(self._port)
 
-    def add_worker(self, *options: str, nanny: bool = False) -> Process:
+    def add_worker(self, *options, nanny=False):
         """Start one more worker of one thread; it need not have joined when this returns."""
         scratch = self._nursery.folder / "scratch"
         worker = self._start(
@@ -259,23 +247,23 @@ class Cluster:
         return worker
 
     @property
-    def living(self) -> list[Process]:
+    def living(self):
         """The workers that have not ended."""
         return [worker for worker in self.workers if worker.alive]
 
-    def wait_for_workers(self, n_workers: int, seconds: float = START_SECONDS) -> None:
+    def wait_for_workers(self, n_workers, seconds=START_SECONDS):
         """Until the scheduler knows as many running workers, no more and no fewer."""
         with self.client() as client:
             wait_until(lambda: len(client.nthreads()) == n_workers, seconds, f"{n_workers} workers")
 
-    def restart(self, n_workers: int) -> None:
+    def restart(self, n_workers):
         """Start everything again, at the same address; workers do not outlive a scheduler."""
         for process in (self.scheduler, *self.workers):
             process.kill()
         self.start_scheduler()
         self.have_workers(n_workers)
 
-    def have_workers(self, n_workers: int) -> None:
+    def have_workers(self, n_workers):
         """Start or end workers until there are so many; those that stand still go on."""
         for worker in self.living:
             worker.send(signal.SIGCONT)
@@ -288,34 +276,34 @@ class Cluster:
         except TimeoutError:  # one that was told to end, and has not managed to
             self.restart(n_workers)
 
-    def client(self) -> Any:
+    def client(self):
         """A new client of the cluster."""
         from distributed import Client
 
         return Client(self.address, set_as_default=False, timeout=START_SECONDS)
 
-    def names(self) -> dict[str, str]:
+    def names(self):
         """The address of each worker that the scheduler knows, by its name."""
         with self.client() as client:
             workers = client.scheduler_info(n_workers=-1)["workers"]
         return {str(info["name"]): address for address, info in workers.items()}
 
-    def by_address(self, address: str) -> Process:
+    def by_address(self, address):
         """The process of the worker at an address."""
         (name,) = (name for name, found in self.names().items() if found == address)
         return self.workers[int(name.removeprefix("worker-"))]
 
-    def end(self) -> None:
+    def end(self):
         """End all its processes."""
         for process in (*self.workers, self.scheduler):
             process.kill()
             process.end()
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *details: object) -> None:
+    def __exit__(self, *details):
         self.end()
 
-    def _start(self, *arguments: str) -> Process:
+    def _start(self, *arguments):
         return self._nursery.start("dask", *arguments, environment=self._environment)

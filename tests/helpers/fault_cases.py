@@ -1,19 +1,11 @@
 """Small data, a run on it, and faults at its moments."""
 
-from __future__ import annotations
-
 import itertools
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from dadagrad.config import TrainConfig
-from dadagrad.training.callbacks import RoundEvent
-from dadagrad.training.run import TrainResult, train
-from helpers.cluster_processes import Cluster
+from dadagrad import TrainConfig, train
 from helpers.training_cases import make_data
 from helpers.zarr_cases import write_zarr
 
@@ -26,7 +18,7 @@ STREAMS = replace(CONFIG, streams=4, batch_size=1, rounds=15)
 DATA_SIZES = (150, 90, 130, 110, 140, 100)
 
 
-def make_dataset(path: Path, sizes: tuple[int, ...]) -> str:
+def make_dataset(path, sizes):
     """A Zarr dataset with a partition for each of `sizes`; its URL."""
     return write_zarr(make_data(sizes), path)
 
@@ -37,13 +29,13 @@ class At:
     The fault runs beside the run, on a thread of its own. Each round takes `pause` seconds more.
     """
 
-    def __init__(self, round_number: int, fault: Callable[[], Any], *, pause: float = 0.0) -> None:
-        self.seen: list[float] = []
-        self.begun: float | None = None
+    def __init__(self, round_number, fault, *, pause=0.0):
+        self.seen = []
+        self.begun = None
         self._round, self._fault, self._pause = round_number, fault, pause
-        self._future: Future[Any] | None = None
+        self._future = None
 
-    def __call__(self, event: RoundEvent) -> None:
+    def __call__(self, event):
         self.seen.append(time.monotonic())
         if len(self.seen) == self._round:
             self.begun = time.monotonic()
@@ -53,30 +45,28 @@ class At:
         time.sleep(self._pause)
 
     @property
-    def is_running(self) -> bool:
+    def is_running(self):
         """True while the fault happens."""
         return self._future is not None and not self._future.done()
 
     @property
-    def longest_gap(self) -> float:
+    def longest_gap(self):
         """Seconds for which nothing happened."""
         return max(after - before for before, after in itertools.pairwise(self.seen))
 
     @property
-    def since(self) -> float:
+    def since(self):
         """Seconds since the fault began."""
         assert self.begun is not None, "the run was over before the fault"
         return time.monotonic() - self.begun
 
-    def train(
-        self, cluster: Cluster, data: str, config: TrainConfig = CONFIG, **options: Any
-    ) -> TrainResult:
+    def train(self, cluster, data, config=CONFIG, **options):
         """Train on `cluster` while the fault happens."""
         result = train(data, config, client=cluster.address, callbacks=[self], **options)
         self.join()
         return result
 
-    def join(self, seconds: float = 60.0) -> None:
+    def join(self, seconds=60.0):
         """Wait for the end of the fault, and raise what it raised."""
         assert self._future is not None, "the run was over before the fault"
         self._future.result(seconds)

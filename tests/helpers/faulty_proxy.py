@@ -1,7 +1,5 @@
 """A small HTTP proxy in front of a real server that makes requests fail."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import re
@@ -15,8 +13,6 @@ from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
-
-from helpers.servers import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +38,17 @@ Act = Callable[[Request], str]
 """
 
 
-def always(action: str) -> Act:
+def always(action):
     """The same for all requests."""
     return lambda request: action
 
 
-def first(*actions: str) -> Act:
+def first(*actions):
     """The first requests for each object or listing fail, by one action each; then all pass."""
-    seen: Counter[tuple[str, str]] = Counter()
+    seen = Counter()
     lock = threading.Lock()
 
-    def act(request: Request) -> str:
+    def act(request):
         with lock:
             number = seen[request.method, request.path]
             seen[request.method, request.path] += 1
@@ -61,11 +57,11 @@ def first(*actions: str) -> Act:
     return act
 
 
-def mishaps(seed: int, shares: dict[str, float]) -> Act:
+def mishaps(seed, shares):
     """A random share of the requests fails, for each action its own share."""
     rng, lock = random.Random(seed), threading.Lock()
 
-    def act(request: Request) -> str:
+    def act(request):
         with lock:
             weights = [*shares.values(), 1.0 - sum(shares.values())]
             return rng.choices([*shares, "pass"], weights)[0]
@@ -82,11 +78,11 @@ STAGES = {
 """Requests of a run that saves checkpoints, by method and path."""
 
 
-def once_at(proxy: Proxy, stage: str, action: str) -> Act:
+def once_at(proxy, stage, action):
     """One request of a stage fails, once there are two checkpoints."""
     method, pattern = STAGES[stage]
 
-    def act(request: Request) -> str:
+    def act(request):
         wanted = request.method == method and re.search(pattern, request.path)
         goes_on = proxy.count("PUT", "/run/manifest-") > 1
         return action if wanted and goes_on and not proxy.held.is_set() else "pass"
@@ -105,24 +101,24 @@ class Proxy(ThreadingHTTPServer):
     request_queue_size = 64
     block_on_close = False
 
-    def __init__(self, behind: Server) -> None:
+    def __init__(self, behind):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.act: Act = always("pass")
+        self.act = always("pass")
         self.held, self.released = threading.Event(), threading.Event()
-        self.bytes_per_second: float | None = None
-        self.requests: list[Request] = []
+        self.bytes_per_second = None
+        self.requests = []
         self.n_active = self.n_failed = 0
         self.lock = threading.Lock()
-        self.clients: set[socket.socket] = set()
+        self.clients = set()
         self.behind = urlsplit(behind.endpoint).netloc
         self.server = replace(behind, endpoint=f"http://127.0.0.1:{self.server_port}")
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,))
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(self, *details: object) -> None:
+    def __exit__(self, *details):
         self.release()
         self.shutdown()
         self.server_close()
@@ -132,24 +128,24 @@ class Proxy(ThreadingHTTPServer):
                 with contextlib.suppress(OSError):
                     client.shutdown(socket.SHUT_RDWR)
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request, client_address):
         """Say nothing: broken connections are intended."""
 
-    def release(self) -> None:
+    def release(self):
         """Pass on the requests that are held."""
         self.released.set()
 
-    def hold(self) -> None:
+    def hold(self):
         """Wait for `release`."""
         self.held.set()
         self.released.wait(120)
 
     @property
-    def busy(self) -> bool:
+    def busy(self):
         """True while a request is on its way to the server."""
         return self.n_active > 0
 
-    def count(self, method: str, pattern: str) -> int:
+    def count(self, method, pattern):
         """Number of requests of a method so far, with a path that matches `pattern`."""
         return sum(
             request.method == method and bool(re.search(pattern, request.path))
@@ -163,20 +159,20 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Proxy
 
-    def setup(self) -> None:
+    def setup(self):
         super().setup()
         with self.server.lock:
             self.server.clients.add(self.request)
 
-    def finish(self) -> None:
+    def finish(self):
         with self.server.lock:
             self.server.clients.discard(self.request)
         super().finish()
 
-    def log_message(self, *details: object) -> None:
+    def log_message(self, *details):
         """Keep no log."""
 
-    def handle_request(self) -> None:
+    def handle_request(self):
         """Let one request pass or fail."""
         conditional = "If-None-Match" in self.headers
         request = Request(self.command, self.path, conditional)
@@ -193,7 +189,7 @@ class Handler(BaseHTTPRequestHandler):
 
     do_DELETE = do_GET = do_HEAD = do_POST = do_PUT = handle_request  # noqa: N815
 
-    def _act(self, action: str) -> None:
+    def _act(self, action):
         size = int(self.headers.get("Content-Length", 0))
         if action == "reset":
             self._reset()
@@ -219,7 +215,7 @@ class Handler(BaseHTTPRequestHandler):
         headers = [header for header in answer.getheaders() if header[0] != "Transfer-Encoding"]
         self._reply(answer.status, headers, content, cut=action == "cut")
 
-    def _pass_on(self, body: bytes) -> HTTPConnection:
+    def _pass_on(self, body):
         """A connection to the server that has sent it the request, with this much of its body."""
         connection = HTTPConnection(self.server.behind, timeout=60)
         connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -230,9 +226,7 @@ class Handler(BaseHTTPRequestHandler):
         connection.send(body)
         return connection
 
-    def _reply(
-        self, status: int, headers: list[tuple[str, str]], content: bytes, cut: bool = False
-    ) -> None:
+    def _reply(self, status, headers, content, cut=False):
         self.send_response_only(status)
         for name, text in headers:
             self.send_header(name, text)
@@ -245,7 +239,7 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(0.05)
             self._reset()
 
-    def _body(self, size: int) -> bytes:
+    def _body(self, size):
         speed, pieces = self.server.bytes_per_second, []
         while size:
             piece = self.rfile.read(size if speed is None else min(size, 1 << 14))
@@ -257,7 +251,7 @@ class Handler(BaseHTTPRequestHandler):
             size -= len(piece)
         return b"".join(pieces)
 
-    def _reset(self) -> None:
+    def _reset(self):
         """End the connection as a machine does that has lost power and comes back."""
         self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.rfile.close()

@@ -1,11 +1,7 @@
 """A reader of datasets and models that follows ``docs/format.md``, by Zarr alone."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,19 +19,19 @@ class Partition(NamedTuple):
     arrays: dict[str, Array]
 
     @property
-    def columns(self) -> Array:
+    def columns(self):
         """The id of each non-zero."""
         return self.arrays["var/feature"][self.arrays["X/indices"]]
 
     @property
-    def values(self) -> Array:
+    def values(self):
         """The value of each non-zero, times the factor of its row."""
         lengths = np.diff(self.arrays["X/indptr"])
         scale = self.arrays.get("obs/row_scale", np.ones(self.n_rows))
         return self.arrays["X/data"] * np.repeat(scale, lengths)
 
 
-def read_schema(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def read_schema(folder):
     """The schema and the list of partitions of a dataset."""
     attributes = json.loads((folder / "zarr.json").read_bytes())["attributes"]
     assert (attributes["encoding-type"], attributes["encoding-version"]) == (
@@ -47,7 +43,7 @@ def read_schema(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return attributes["schema"], attributes["partitions"]
 
 
-def read_partitions(folder: Path) -> Iterator[Partition]:
+def read_partitions(folder):
     """Partitions in the order of the dataset, each checked."""
     schema, partitions = read_schema(folder)
     for record in partitions:
@@ -68,16 +64,16 @@ def read_partitions(folder: Path) -> Iterator[Partition]:
         yield Partition(record["n_rows"], arrays)
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
+def read_sealed(path):
     """The body of a sealed document."""
     document = json.loads(path.read_bytes())
     text = json.dumps(document["body"], separators=(",", ":"))
     assert hashlib.sha256(text.encode()).hexdigest() == document["sha256"]
-    body: dict[str, Any] = document["body"]
+    body = document["body"]
     return body
 
 
-def read_arrays(folder: Path, body: dict[str, Any]) -> dict[str, Array]:
+def read_arrays(folder, body):
     """The arrays of a sealed document by name."""
     arrays = {}
     for record in body["arrays"]:
@@ -91,7 +87,7 @@ def read_arrays(folder: Path, body: dict[str, Any]) -> dict[str, Array]:
     return arrays
 
 
-def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+def read_model(folder):
     """The body and the arrays of a model."""
     body = read_sealed(folder / "model.json")
     assert (body["format"], body["version"]) == ("dadagrad-model", 1)
@@ -103,7 +99,7 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     return body, arrays
 
 
-def scores(partition: Partition, arrays: dict[str, Array]) -> Array:
+def scores(partition, arrays):
     """(n_rows, n_outputs) scores of a model."""
     found = np.tile(arrays["intercept"], (partition.n_rows, 1))
     rows = np.repeat(np.arange(partition.n_rows), np.diff(partition.arrays["X/indptr"]))

@@ -1,7 +1,5 @@
 """Mutations of documents and files, and the errors that a reader may raise about them."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
@@ -9,20 +7,18 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from hypothesis import strategies as st
 
-from dadagrad.errors import DadagradError
+from dadagrad import DadagradError
 
 CORPUS = Path(__file__).parents[1] / "hostile" / "corpus"
 MEMORY = 1 << 30
 """Address space that a reader gets besides what its libraries have taken."""
 
-HOSTILE: list[Any] = [
+HOSTILE = [
     None, True, False, 0, 1, -1, -3, 2**31 - 1, 2**31, 2**53 + 1, 2**60, 2**63 - 1, 2**63, 2**64,
     10**40, -(2**63) - 1, 0.5, 1.0, -0.0, 1e300, float("nan"), float("inf"), float("-inf"),
     "", "0", "../../etc/passwd", "/etc/passwd", "a/b", "x\0y", "\ud800", "|O", "pickle", "object",
@@ -32,9 +28,9 @@ HOSTILE: list[Any] = [
 """Replacements of any value of a JSON document."""
 
 
-def paths(document: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths(document, prefix=()):
     """Paths of all values in a JSON document."""
-    children: Any = ()
+    children = ()
     if isinstance(document, dict):
         children = document.items()
     elif isinstance(document, list):
@@ -44,16 +40,16 @@ def paths(document: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
         yield from paths(value, (*prefix, key))
 
 
-def nested(depth: int) -> Any:
+def nested(depth):
     """A list in a list, `depth` deep."""
-    value: Any = []
+    value = []
     for _ in range(depth):
         value = [value]
     return value
 
 
 @st.composite
-def mutated(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
+def mutated(draw, document, most=3):
     """`document`, plain JSON, with one to `most` values replaced, left out, doubled or swapped."""
     document = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, most))):
@@ -93,7 +89,7 @@ def mutated(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
 
 
 @st.composite
-def mutated_bytes(draw: st.DrawFn, data: bytes, most: int = 4) -> bytes:
+def mutated_bytes(draw, data, most=4):
     """`data` with some of its bytes changed, cut out, repeated or put in."""
     out = bytearray(data)
     for _ in range(draw(st.integers(1, most))):
@@ -119,7 +115,7 @@ def mutated_bytes(draw: st.DrawFn, data: bytes, most: int = 4) -> bytes:
 
 
 @contextmanager
-def only_our_errors(forgive: bool = True) -> Iterator[None]:
+def only_our_errors(forgive=True):
     """Allow success, or an error of the package in one line; anything else is a bug.
 
     The error is raised again unless `forgive`.
@@ -135,12 +131,12 @@ def only_our_errors(forgive: bool = True) -> Iterator[None]:
             raise
 
 
-def corpus(name: str) -> Any:
+def corpus(name):
     """Cases that broke a reader once, from a JSON file of the corpus."""
     return json.loads((CORPUS / name).read_text())
 
 
-def changed(document: Any, path: str, value: Any) -> Any:
+def changed(document, path, value):
     """A copy of `document` with another value at `path`, whose steps are separated by spaces."""
     document = copy.deepcopy(document)
     target = document
@@ -151,19 +147,19 @@ def changed(document: Any, path: str, value: Any) -> Any:
     return document
 
 
-def sealed(body: Any) -> bytes:
+def sealed(body):
     """A sealed document of any body, plain JSON or its bytes: the seal fits."""
     text = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
     digest = hashlib.sha256(text).hexdigest().encode()
     return b'{"sha256":"' + digest + b'","body":' + text + b"}\n"
 
 
-def to_bytes(document: Any) -> bytes:
+def to_bytes(document):
     """Plain JSON, also with NaN and with lone surrogates."""
     return json.dumps(document).encode()
 
 
-def in_little_memory(program: str, *arguments: object, memory: int = MEMORY) -> str:
+def in_little_memory(program, *arguments, memory=MEMORY):
     """Run `program` in a process that can allocate `memory` bytes after it called ``limit()``.
 
     The program calls it once everything is imported and warm; `arguments` are ``sys.argv[1:]``.

@@ -1,16 +1,11 @@
 """Streams of sparse rows and small helpers that the tests of the learners share."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
-from dadagrad.optim.arrays import Array
-from dadagrad.optim.baselines import Learner, LearnerState
 from dadagrad.optim.baselines import Row as ScoredRow
 from dadagrad.optim.losses import LOSSES, Loss, Task
 from dadagrad.optim.updates import UPDATES
@@ -23,13 +18,13 @@ class Row(NamedTuple):
     values: np.ndarray
     targets: np.ndarray
 
-    def dense(self, n_features: int) -> np.ndarray:
+    def dense(self, n_features):
         x = np.zeros(n_features)
         x[self.ids] = self.values
         return x
 
 
-def one_feature(value: float, target: float = 1.0) -> Row:
+def one_feature(value, target=1.0):
     """A row of the first feature alone."""
     return Row(np.array([0]), np.array([value]), np.array([target]))
 
@@ -40,21 +35,19 @@ class Linear(Loss):
 
     task: ClassVar[Task] = "regression"
 
-    def value(self, scores: Array, labels: Array) -> Array:
+    def value(self, scores, labels):
         return scores * labels
 
-    def slope(self, scores: Array, labels: Array) -> Array:
+    def slope(self, scores, labels):
         return labels + 0.0 * scores
 
 
-def learner_of(text: str, loss: str = "hinge", step_size: float = 0.3) -> Any:
+def learner_of(text, loss="hinge", step_size=0.3):
     """The learner of a text, bound to a loss."""
     return UPDATES.make(text).bind(loss=LOSSES.make(loss), step_size=step_size)
 
 
-def draw_rows(
-    seed: int, n_rows: int, n_features: int, n_outputs: int = 1, task: str = "binary"
-) -> list[Row]:
+def draw_rows(seed, n_rows, n_features, n_outputs=1, task="binary"):
     """Rows with about half of the features; the last feature never occurs."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(n_features, n_outputs))
@@ -73,14 +66,12 @@ def draw_rows(
     return rows
 
 
-def learn(learner: Learner, state: LearnerState, row: Row, importance: float = 1.0) -> LearnerState:
+def learn(learner, state, row, importance=1.0):
     scores = learner.scores(state, row.ids, row.values)
     return learner.learn(state, ScoredRow(*row, scores, importance))
 
 
-def walk(
-    learner: Learner, rows: list[Row], n_features: int, n_outputs: int = 1
-) -> Iterator[tuple[Row, np.ndarray, np.ndarray, LearnerState]]:
+def walk(learner, rows, n_features, n_outputs=1):
     """Each row with the weights before and after it, and the state after it."""
     state = learner.init(n_features, n_outputs)
     for row in rows:
@@ -89,7 +80,7 @@ def walk(
         yield row, before, learner.weights(state), state
 
 
-def finish(learner: Learner, rows: list[Row], n_features: int, n_outputs: int = 1) -> LearnerState:
+def finish(learner, rows, n_features, n_outputs=1):
     """The state after all rows."""
     state = learner.init(n_features, n_outputs)
     for row in rows:

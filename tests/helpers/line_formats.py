@@ -1,25 +1,19 @@
 """References and checks for parsers of text, and the compressions of text files."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
 import math
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import zstandard
 
-from dadagrad.data.blocks import Block
+from dadagrad import InputError
 from dadagrad.data.reading.options import Options
-from dadagrad.errors import InputError
 
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+COMPRESS = {
     "gz": lambda content: gzip.compress(content, 1),
     "bz2": bz2.compress,
     "xz": lambda content: lzma.compress(content, preset=0),
@@ -38,7 +32,7 @@ TOKENS = [
 NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def rounded(value: float, kind: type[np.floating[Any]]) -> float:
+def rounded(value, kind):
     """`value` in another precision; ValueError if it is not finite there."""
     with np.errstate(over="ignore"):
         result = float(kind(value))
@@ -47,16 +41,14 @@ def rounded(value: float, kind: type[np.floating[Any]]) -> float:
     return result
 
 
-def exact_number(text: bytes, kind: type[np.floating[Any]] | None = None) -> float:
+def exact_number(text, kind=None):
     """The number in `text`; ValueError if it is none, or not finite as a number of `kind`."""
     if not NUMBER.fullmatch(text):
         raise ValueError(text)
     return float(text) if kind is None else rounded(float(text), kind)
 
 
-def reference_rows(
-    chunk: bytes, row_of: Callable[[bytes], tuple[Any, ...] | None]
-) -> tuple[list[tuple[Any, ...]], int]:
+def reference_rows(chunk, row_of):
     """Rows of the right lines, and the number of wrong lines, for which `row_of` raises."""
     rows, wrong = [], 0
     for line in chunk.split(b"\n"):
@@ -70,14 +62,12 @@ def reference_rows(
     return rows, wrong
 
 
-def check_error(
-    path: Path, right: str, line: str, message: str, parse: Callable[..., Block], **options: Any
-) -> None:
+def check_error(path, right, line, message, parse, **options):
     """Check that a wrong `line` between right ones is named, and that it can be skipped."""
     before = f"{right}\n\n" * 10
     path.write_text(f"{before}{right}\n{line}\n{right}\n")
     chunk = path.read_bytes()[len(before) :]  # it starts in the middle of its file
-    place: dict[str, Any] = {"path": str(path), "offset": len(before)}
+    place = {"path": str(path), "offset": len(before)}
     with pytest.raises(InputError, match=re.escape(f"{path.name}, line 22: ")) as caught:
         parse(chunk, options=Options(**options), **place)
     assert message in str(caught.value)

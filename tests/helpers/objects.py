@@ -1,15 +1,13 @@
 """An example of every built-in loss, regularizer, preconditioner and update for tests."""
 
-from __future__ import annotations
-
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from numba import njit
 
 from dadagrad.kernels import training as kernels
-from dadagrad.optim.losses import LOSSES, Loss
-from dadagrad.optim.preconditioners import PRECONDITIONERS, Preconditioner
-from dadagrad.optim.registry import Registry, parameters
+from dadagrad.optim.losses import LOSSES
+from dadagrad.optim.preconditioners import PRECONDITIONERS
+from dadagrad.optim.registry import parameters
 from dadagrad.optim.regularizers import REGULARIZERS
 from dadagrad.optim.updates import UPDATES
 
@@ -31,37 +29,35 @@ TEXTS = {
 """Text of objects that need parameters, or that are tested with others than the usual ones."""
 
 
-def example(registry: Registry[T], name: str) -> T:
+def example(registry, name):
     """The object of a name, with the parameters of `TEXTS`."""
     return registry.make(TEXTS.get(name, name))
 
 
-def loss_of(name: str) -> Loss:
+def loss_of(name):
     """The loss of a name, with parameters other than the usual ones."""
     return example(LOSSES, name)
 
 
-def preconditioner_of(name: str, delta: float = 0.3) -> Preconditioner:
+def preconditioner_of(name, delta=0.3):
     """A preconditioner small enough for a few features: of rank 3, or blocks of 2."""
     usual = {"delta": delta, "rank": 3, "size": 2, "seed": 1}
-    cls: Any = PRECONDITIONERS[name]
+    cls = PRECONDITIONERS[name]
     return cls(**{key: usual[key] for key in usual if key in cls.__dataclass_fields__})
 
 
-def kernel_parameter(loss: Loss) -> float:
+def kernel_parameter(loss):
     """The number that a loss gives to the kernels."""
     return float(next(iter(parameters(loss).values()), 0.0))
 
 
 @njit
-def compiled_mean_slope(
-    code: int, parameter: float, score: float, target: float, pace: float
-) -> Any:
+def compiled_mean_slope(code, parameter, score, target, pace):
     """The mean slope of a built-in loss along a step as the kernels compute it."""
     return kernels.mean_slope(code, parameter, score, target, pace)
 
 
 @njit
-def compiled_slope(code: int, parameter: float, score: float, target: float) -> Any:
+def compiled_slope(code, parameter, score, target):
     """The slope of a built-in loss as the kernels compute it."""
     return kernels.loss_slope(code, parameter, None, score, target)

@@ -1,29 +1,17 @@
 """Processes that are there for a block, and waiting for what they do."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 START_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def running(
-    command: Sequence[str],
-    *,
-    environment: Mapping[str, str] | None = None,
-    log: Path | None = None,
-    folder: Path | None = None,
-    patience: float = 10.0,
-) -> Iterator[subprocess.Popen[bytes]]:
+def running(command, *, environment=None, log=None, folder=None, patience=10.0):
     """A process that is told to end at the end of the block, and made to after `patience` seconds.
 
     `environment` has all its variables, those of this process by default. `log` takes what it
@@ -49,13 +37,22 @@ def running(
                 process.wait()
 
 
-def dask_command(*arguments: str) -> list[str]:
+def run_python(*arguments, code=0, **options):
+    """A Python process that has ended with this code; `options` are those of `subprocess.run`."""
+    command, pipe = [sys.executable, *map(str, arguments)], subprocess.PIPE
+    usual = {"stdout": pipe, "stderr": pipe, "text": True, "timeout": 100}
+    done = subprocess.run(command, **usual | options)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def dask_command(*arguments):
     """The `dask` of this Python."""
     return [sys.executable, "-m", "dask", *arguments]
 
 
 @contextlib.contextmanager
-def dask_scheduler(environment: Mapping[str, str] | None = None) -> Iterator[str]:
+def dask_scheduler(environment=None):
     """The address of a scheduler on the loopback interface; it may take a moment to listen."""
     port = str(free_port())
     options = ("--host", "127.0.0.1", "--port", port, "--no-dashboard")
@@ -63,7 +60,7 @@ def dask_scheduler(environment: Mapping[str, str] | None = None) -> Iterator[str
         yield f"tcp://127.0.0.1:{port}"
 
 
-def local_cluster(n_workers: int, **options: Any) -> Any:
+def local_cluster(n_workers, **options):
     """Dask's own cluster of this machine, with workers of one thread and no dashboard."""
     from distributed import LocalCluster
 
@@ -72,7 +69,7 @@ def local_cluster(n_workers: int, **options: Any) -> Any:
     return LocalCluster(n_workers=n_workers, scheduler_kwargs=scheduler, **usual | options)
 
 
-def free_port() -> int:
+def free_port():
     """A port of the loopback interface that nothing listens on.
 
     Not one of those that the system gives to outgoing connections: workers that try to reach a
@@ -85,19 +82,19 @@ def free_port() -> int:
             return port
 
 
-def answers(port: int) -> bool:
+def answers(port):
     """Return True if a process listens on a port of the loopback interface."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False
 
 
-def wait_for_port(port: int) -> None:
+def wait_for_port(port):
     """Until something listens there on the loopback interface."""
     wait_until(lambda: answers(port), START_SECONDS, f"something to listen at port {port}")
 
 
-def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+def wait_until(condition, seconds, what):
     """Wait until `condition` holds; `TimeoutError` where it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():

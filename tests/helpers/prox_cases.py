@@ -1,20 +1,15 @@
 """Random proxes, and a proof that a point is the minimiser."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dadagrad.optim.regularizers import (
     ElasticBox,
-    FloorSimplex,
     GroupL2,
     L1Ball,
     L2Ball,
-    L2Norm,
     LInfinityNorm,
     MixedL2,
     MixedLInfinity,
-    Regularizer,
     Simplex,
     WithElasticNet,
 )
@@ -23,7 +18,7 @@ from dadagrad.optim.regularizers.base import block_lengths
 Prox = tuple[np.ndarray, np.ndarray, float]
 
 
-def draw_prox(seed: int, shape: tuple[int, ...] = (8, 2), spread: float = 1.0) -> Prox:
+def draw_prox(seed, shape=(8, 2), spread=1.0):
     """A center with zeros and ties, a curvature over 2 * spread decades, and a scale."""
     rng = np.random.default_rng(seed)
     center = rng.normal(size=shape) * 2
@@ -36,7 +31,7 @@ def draw_prox(seed: int, shape: tuple[int, ...] = (8, 2), spread: float = 1.0) -
     return center, curvature, float(10.0 ** rng.uniform(-1, 0.7))
 
 
-def split_penalties(regularizer: Regularizer) -> tuple[Regularizer, float, float]:
+def split_penalties(regularizer):
     """The regularizer without l1 and l2, and these."""
     if isinstance(regularizer, ElasticBox):
         box = ElasticBox(low=regularizer.low, high=regularizer.high)
@@ -47,7 +42,7 @@ def split_penalties(regularizer: Regularizer) -> tuple[Regularizer, float, float
     return regularizer, 0.0, 0.0
 
 
-def violation(regularizer: Regularizer, weights: np.ndarray, pull: np.ndarray) -> float:
+def violation(regularizer, weights, pull):
     """Distance (n_features, n_outputs) of `pull` from the subgradients of phi at `weights`.
 
     p is a subgradient at w exactly where phi(w) + phi*(p) = <p, w> (Fenchel and Young). phi* of a
@@ -66,7 +61,7 @@ def violation(regularizer: Regularizer, weights: np.ndarray, pull: np.ndarray) -
     return abs(float(support(inner, pull).sum()) - inside)
 
 
-def dual_norms(norm: Regularizer, pull: np.ndarray) -> np.ndarray:
+def dual_norms(norm, pull):
     """The dual norm of each output, row or block."""
     if isinstance(norm, GroupL2):
         starts = np.cumsum(block_lengths(norm.size, len(pull)))[:-1]
@@ -74,11 +69,10 @@ def dual_norms(norm: Regularizer, pull: np.ndarray) -> np.ndarray:
     axis = 1 if isinstance(norm, MixedL2 | MixedLInfinity) else 0
     if isinstance(norm, LInfinityNorm | MixedLInfinity):
         return np.abs(pull).sum(axis=axis)
-    assert isinstance(norm, L2Norm | MixedL2)
     return np.linalg.norm(pull, axis=axis)
 
 
-def support(domain: Regularizer, pull: np.ndarray) -> np.ndarray:
+def support(domain, pull):
     """max <p, z> over the domain, for each output."""
     if isinstance(domain, ElasticBox):
         ends = np.where(pull > 0, domain.high, domain.low)
@@ -89,5 +83,4 @@ def support(domain: Regularizer, pull: np.ndarray) -> np.ndarray:
         return domain.radius * np.linalg.norm(pull, axis=0)
     if isinstance(domain, Simplex):
         return domain.radius * pull.max(axis=0)
-    assert isinstance(domain, FloorSimplex)
     return domain.floor * pull.sum(axis=0) + domain.free(len(pull)) * pull.max(axis=0)

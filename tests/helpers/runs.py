@@ -1,44 +1,39 @@
 """Tiny data in any store, and runs of the command line on it."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from dadagrad.config import TrainConfig
+from dadagrad import Model, TrainConfig, train
 from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.synthetic import Corpus
-from dadagrad.model.model import Model
 from dadagrad.training.checkpoints.reader import CheckpointReader
-from dadagrad.training.run import train
-from helpers.cluster_processes import Nursery, Process
+from helpers.cluster_processes import Nursery
 from helpers.processes import wait_until
 from helpers.zarr_cases import write_zarr
 
 N_ROWS, N_PARTITIONS = 480, 4
-SETTINGS: dict[str, Any] = {"batch_size": 16, "step_size": 0.3, "l1": 1e-4}
+SETTINGS = {"batch_size": 16, "step_size": 0.3, "l1": 1e-4}
 
 
-def make_data() -> MemoryDataset:
+def make_data():
     data = Corpus(N_ROWS, n_features=300, nnz_per_row=10).dataset()
     rows, cuts = data.read(0), np.linspace(0, N_ROWS, N_PARTITIONS + 1).astype(int).tolist()
     return MemoryDataset([rows.slice(*ends) for ends in pairwise(cuts)], data.schema)
 
 
-def write_data(url: str) -> str:
+def write_data(url):
     """Write the data as a Zarr dataset and return its URL."""
     return write_zarr(make_data(), url)
 
 
 @cache
-def undisturbed(passes: int) -> str:
+def undisturbed(passes):
     """Digest of the model of a run in which nothing goes wrong."""
     return train(make_data(), TrainConfig(**SETTINGS, passes=passes)).model.digest
 
@@ -56,10 +51,10 @@ class Program:
     keep: int = 3
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.checkpoints, self.model = f"{self.folder}/run", f"{self.folder}/model"
 
-    def train(self) -> Process:
+    def train(self):
         settings = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
         return self._start(
             *("train", self.data, "--model", self.model, "--checkpoints", self.checkpoints),
@@ -67,26 +62,26 @@ class Program:
             *("--keep", str(self.keep), *settings),
         )
 
-    def resume(self) -> Process:
+    def resume(self):
         return self._start("resume", self.checkpoints)
 
-    def _start(self, *arguments: str) -> Process:
+    def _start(self, *arguments):
         environment = dict(self.environment)
         command = ("dadagrad", *arguments, "--json", *self.options)
         return self.nursery.start(*command, environment=environment)
 
-    def has_saved(self, step: int) -> bool:
+    def has_saved(self, step):
         """True if there is a checkpoint of so many steps, or of more."""
         return any(info.step >= step for info in CheckpointReader(self.checkpoints).list())
 
-    def assert_undisturbed(self, process: Process) -> None:
+    def assert_undisturbed(self, process):
         """A process ends well, with the model of a run in which nothing goes wrong."""
         expected = undisturbed(self.passes)
         assert digest(process) == expected
         assert Model.load(self.model).digest == expected
 
 
-def digest(process: Process, seconds: float = 60.0) -> str:
+def digest(process, seconds=60.0):
     """Digest of the model of a process that ends well."""
     code = process.wait(seconds)
     assert code == 0, (code, process.text())
@@ -95,7 +90,7 @@ def digest(process: Process, seconds: float = 60.0) -> str:
     return str(result["digest"])
 
 
-def refusal(process: Process, seconds: float = 60.0) -> str:
+def refusal(process, seconds=60.0):
     """The message of a process that ends with exit code 2 and one line that says why."""
     code = process.wait(seconds)
     assert code == 2, (code, process.text())
@@ -107,7 +102,7 @@ def refusal(process: Process, seconds: float = 60.0) -> str:
 
 
 @contextmanager
-def saved(program: Program, step: int) -> Iterator[Process]:
+def saved(program, step):
     """A run that has saved so many steps, and is still going on."""
     process = program.train()
     wait_until(lambda: program.has_saved(step) or not process.alive, 60, f"step {step}")

@@ -4,14 +4,11 @@
 moto's server keeps them in memory and honours it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
 import sys
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +28,7 @@ class Server:
     secret: str
 
     @property
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         """The usual variables, for a process that is to talk to this server."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
@@ -41,7 +38,7 @@ class Server:
             "AWS_ALLOW_HTTP": "true",
         }
 
-    def set_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def set_environment(self, monkeypatch):
         """Have everything that reads the usual variables talk to this server."""
         for name, text in self.environment.items():
             monkeypatch.setenv(name, text)
@@ -50,7 +47,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def rclone_server(folder: Path, port: int | None = None) -> Iterator[Server]:
+def rclone_server(folder, port=None):
     """`rclone serve s3` over `folder`, where an earlier one left its objects."""
     key, secret, port = "rclone-access-key", "rclone-secret-value", port or free_port()
     program = _program("rclone")
@@ -63,7 +60,7 @@ def rclone_server(folder: Path, port: int | None = None) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def moto_server(folder: Path) -> Iterator[Server]:
+def moto_server(folder):
     """moto's S3 server; `folder` takes its log."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -74,7 +71,7 @@ def moto_server(folder: Path) -> Iterator[Server]:
         yield server
 
 
-def _program(name: str) -> str:
+def _program(name):
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
@@ -83,7 +80,7 @@ def _program(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _running(command: list[str], port: int, log: Path) -> Iterator[None]:
+def _running(command, port, log):
     """The server `command`, once it answers at `port`; it ends with the block."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
     # Asked to end, rclone first waits for those who have a connection open.

@@ -5,8 +5,6 @@ of files below a folder, and ends the process in the middle of one. Python sees 
 object stores write by themselves.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -51,7 +49,7 @@ def run():
 """
 
 
-def each_death(folder: Path, program: str, *arguments: object, stride: int = 1) -> int:
+def each_death(folder, program, *arguments, stride=1):
     """Number of changes of files in ``act``; a process has died at each, or at every `stride`-th.
 
     `program` defines ``act(folder)`` and ``check(folder)``, which is called after each death and

@@ -6,18 +6,14 @@ losses), which knows nothing of this package. The gradients, metrics and bounds 
 from what was played, by the formulas of the papers.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from dadagrad.optim.preconditioners import Preconditioner
 from dadagrad.optim.regularizers import ElasticBox, L1Ball, Regularizer
-from dadagrad.optim.updates import DualAveraging, MirrorDescent
 
 N_FEATURES = 6
 SLACK = 1e-7  # of the weights: proxes that are iterated to, and the solvers
@@ -31,7 +27,7 @@ class Loss:
     x: np.ndarray
     y: float = 1.0
 
-    def value(self, w: np.ndarray) -> float:
+    def value(self, w):
         margin = float(self.x @ w)
         if self.kind == "hinge":
             return max(0.0, 1.0 - self.y * margin)
@@ -39,7 +35,7 @@ class Loss:
             return abs(margin - self.y)
         return float(np.logaddexp(0.0, -self.y * margin)) if self.kind == "logistic" else margin
 
-    def gradient(self, w: np.ndarray) -> np.ndarray:
+    def gradient(self, w):
         margin = float(self.x @ w)
         if self.kind == "hinge":
             return -self.y * self.x if self.y * margin < 1.0 else np.zeros_like(self.x)
@@ -54,42 +50,42 @@ Stream = Callable[[np.random.Generator, int, np.ndarray], Loss]
 """The loss of step t = 1, 2, ..., by an opponent who sees the weights; every |x_i| <= 1."""
 
 
-def away_from(w: np.ndarray) -> np.ndarray:
+def away_from(w):
     """The sign of each weight, +1 for 0: the gradient that hurts."""
     return np.where(w >= 0, 1.0, -1.0)
 
 
-def sparse(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def sparse(rng, t, w):
     """Independent sparse rows; the label is a noisy sign of the same linear function."""
     x = rng.uniform(-1, 1, len(w)) * (rng.random(len(w)) < 0.4)
     y = 1.0 if x @ np.cos(np.arange(len(w))) + 0.2 * rng.normal() > 0 else -1.0
     return Loss("hinge", x, y)
 
 
-def power_law(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def power_law(rng, t, w):
     """Sec. 1.3 of Duchi et al.: feature i is +-1 with probability min(1, 1 / i^1.5), or 0."""
     common = rng.random(len(w)) < np.arange(1, len(w) + 1) ** -1.5
     x = common * rng.choice([-1.0, 1.0], len(w))
     return Loss("logistic", x, 1.0 if x.sum() + 0.5 * rng.normal() > 0 else -1.0)
 
 
-def noise(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def noise(rng, t, w):
     """Targets that have nothing to do with the rows."""
     return Loss("absolute", rng.uniform(-1, 1, len(w)), rng.normal())
 
 
-def against(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def against(rng, t, w):
     """In some features, the sign that hurts the weights played."""
     return Loss("linear", away_from(w) * (rng.random(len(w)) < 0.7))
 
 
-def wrong_label(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def wrong_label(rng, t, w):
     """A row with the label that the weights did not predict."""
     x = np.roll([1.0, -0.5, *np.zeros(len(w) - 2)], rng.integers(len(w)))
     return Loss("hinge", x, -1.0 if x @ w > 0 else 1.0)
 
 
-def bursts(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def bursts(rng, t, w):
     """Twelve steps of one feature and one sign, then of another; some bursts are faint."""
     burst = (t - 1) // 12
     x = np.zeros(len(w))
@@ -97,41 +93,41 @@ def bursts(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
     return Loss("linear", x)
 
 
-def in_turn(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def in_turn(rng, t, w):
     """One feature after the other, with the sign that hurts."""
     x = np.zeros(len(w))
     x[t % len(w)] = away_from(w)[t % len(w)]
     return Loss("linear", x)
 
 
-def growing(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def growing(rng, t, w):
     """Gradients that start a thousand times smaller than they end, with the sign that hurts."""
     return Loss("linear", away_from(w) * min(1.0, 1e-3 * 1.1**t))
 
 
-def constant(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def constant(rng, t, w):
     """Always the same: the weights go as far as the step size lets them."""
     return Loss("linear", np.ones(len(w)))
 
 
-def surprise(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def surprise(rng, t, w):
     """1, 1, -10: what a metric without delta cannot take."""
     return Loss("linear", np.full(len(w), -10.0 if t == 3 else 1.0))
 
 
-def flat_then_steep(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def flat_then_steep(rng, t, w):
     """Long one way, then one step the other way: what a small metric cannot take."""
     return Loss("linear", np.full(len(w), -1.0 if t % 30 == 0 else 0.02))
 
 
-def turning(rng: np.random.Generator, t: int, w: np.ndarray) -> Loss:
+def turning(rng, t, w):
     """Dense gradients near a plane that turns, with the sign that hurts."""
     angles = 0.02 * t + np.arange(len(w))
     x = np.cos(angles) + 0.1 * rng.normal(size=len(w))
     return Loss("linear", x / np.abs(x).max() * (1.0 if x @ w >= 0 else -1.0))
 
 
-STREAMS: dict[str, Stream] = {
+STREAMS = {
     stream.__name__: stream
     for stream in (
         sparse,
@@ -169,11 +165,11 @@ class Case:
     reach: float = 3.0
 
     @property
-    def l1(self) -> float:
+    def l1(self):
         return self.regularizer.l1 if isinstance(self.regularizer, ElasticBox) else 0.0
 
     @property
-    def box(self) -> tuple[float, float]:
+    def box(self):
         """A box that holds every rival; for a ball also its radius does."""
         if not isinstance(self.regularizer, ElasticBox):
             return -self.reach, self.reach
@@ -181,10 +177,10 @@ class Case:
         return max(low, -self.reach), min(high, self.reach)
 
     @property
-    def radius(self) -> float:
+    def radius(self):
         return self.regularizer.radius if isinstance(self.regularizer, L1Ball) else np.inf
 
-    def holds(self, w: np.ndarray) -> bool:
+    def holds(self, w):
         return bool(np.isfinite(self.regularizer.value(w)))
 
 
@@ -208,22 +204,22 @@ class Game:
     case: Case
 
     @property
-    def suffered(self) -> float:
+    def suffered(self):
         """sum f_t(x_t) + phi(x_t)."""
         phi = self.case.regularizer
         pairs = zip(self.losses, self.weights, strict=True)
         return sum(loss.value(w) + phi.value(w) for loss, w in pairs)
 
-    def regret(self, rival: np.ndarray) -> float:
+    def regret(self, rival):
         """R_phi(T) of eq. 2, against `rival`."""
         phi = self.case.regularizer.value(rival)
         return self.suffered - sum(loss.value(rival) + phi for loss in self.losses)
 
-    def farthest(self, rival: np.ndarray, order: float = np.inf) -> float:
+    def farthest(self, rival, order=np.inf):
         """max over t <= T of |x* - x_t|, in the norm of that order."""
         return float(np.linalg.norm(rival - self.weights, order, axis=1).max())
 
-    def rivals(self) -> Iterator[np.ndarray]:
+    def rivals(self):
         """The best fixed weights, 0, and points on the way to them and to the last weights."""
         best = best_fixed(self.losses, self.case)
         yield best
@@ -234,16 +230,7 @@ class Game:
                     yield share * way
 
 
-def play(
-    kind: type[DualAveraging] | type[MirrorDescent],
-    eta: float,
-    preconditioner: Preconditioner,
-    stream: str | Stream,
-    n_steps: int,
-    case: str | Case = "free",
-    seed: int = 0,
-    length: float | None = None,
-) -> Game:
+def play(kind, eta, preconditioner, stream, n_steps, case="free", seed=0, length=None):
     """`n_steps` of `stream` against an update; rows longer than `length` (Euclidean) are cut."""
     case = CASES[case] if isinstance(case, str) else case
     stream = STREAMS[stream] if isinstance(stream, str) else stream
@@ -265,7 +252,7 @@ def play(
     return Game(losses, np.array(weights), np.array(gradients), after, case)
 
 
-def best_fixed(losses: list[Loss], case: Case) -> np.ndarray:
+def best_fixed(losses, case):
     """argmin of sum f_t + T phi over the domain, by SciPy."""
     if losses[0].kind == "logistic":
         return _best_logistic(losses, case)
@@ -295,12 +282,12 @@ def best_fixed(losses: list[Loss], case: Case) -> np.ndarray:
     return _inside(found.x[:n] - found.x[n : 2 * n], case)
 
 
-def _best_logistic(losses: list[Loss], case: Case) -> np.ndarray:
+def _best_logistic(losses, case):
     signed = np.array([loss.y * loss.x for loss in losses])
     n_steps, n = signed.shape
     low, high = case.box
 
-    def objective(parts: np.ndarray) -> tuple[float, np.ndarray]:
+    def objective(parts):
         margins = signed @ (parts[:n] - parts[n:])
         slope = -signed.T @ np.exp(-np.logaddexp(0.0, margins))
         value = np.logaddexp(0.0, -margins).sum() + n_steps * case.l1 * parts.sum()
@@ -317,25 +304,23 @@ def _best_logistic(losses: list[Loss], case: Case) -> np.ndarray:
     return _inside(found.x[:n] - found.x[n:], case)
 
 
-def _inside(w: np.ndarray, case: Case) -> np.ndarray:
+def _inside(w, case):
     """`w` without the rounding errors of a solver."""
     w = np.clip(w, *case.box)
     return w * min(1.0, case.radius / max(np.abs(w).sum(), 1e-300)) if case.radius < np.inf else w
 
 
-def must_be_below(regret: float, bound: float, what: str = "") -> None:
+def must_be_below(regret, bound, what=""):
     assert regret <= bound + SLACK * (1.0 + abs(bound)), f"{what}: {regret} > {bound}"
 
 
-def ratio(regret: float, bound: float) -> float:
+def ratio(regret, bound):
     """Ratio of a regret to its bound, which it must not exceed."""
     must_be_below(regret, bound)
     return regret / bound
 
 
-def proposition_2(
-    game: Game, rival: np.ndarray, eta: float, preconditioners: np.ndarray, delta: float
-) -> float:
+def proposition_2(game, rival, eta, preconditioners, delta):
     """psi_T(x*) / eta + eta / 2 sum |g_t|^2 in the dual norm of H_t-1, with H_0 = delta I.
 
     Duchi et al. (2011), proposition 2, with psi_t(x) = <x, H_t x> / 2; `metrics` are H_1, ..., H_T,
@@ -348,7 +333,7 @@ def proposition_2(
     return 0.5 / eta * squared(preconditioners[-1], rival) + 0.5 * eta * duals
 
 
-def proposition_3(game: Game, rival: np.ndarray, eta: float, preconditioners: np.ndarray) -> float:
+def proposition_3(game, rival, eta, preconditioners):
     """B_1(x*, x_1) / eta + sum [B_t+1 - B_t](x*, x_t+1) / eta + eta / 2 sum |g_t|^2, H_t's dual.
 
     Duchi et al. (2011), proposition 3, with B_t(x, y) = |x - y|^2 / 2 in the norm of H_t.
@@ -359,14 +344,14 @@ def proposition_3(game: Game, rival: np.ndarray, eta: float, preconditioners: np
     return 0.5 / eta * moved + 0.5 * eta * duals
 
 
-def squared(preconditioner: np.ndarray, vector: np.ndarray) -> float:
+def squared(preconditioner, vector):
     """<x, H x> of a diagonal or a matrix."""
     return float(
         vector @ (preconditioner * vector if preconditioner.ndim == 1 else preconditioner @ vector)
     )
 
 
-def squared_dual(preconditioner: np.ndarray, vector: np.ndarray) -> float:
+def squared_dual(preconditioner, vector):
     """<x, H^+ x>; x must be in the range of H."""
     if preconditioner.ndim == 1:
         assert not vector[preconditioner == 0].any()
@@ -379,7 +364,7 @@ def squared_dual(preconditioner: np.ndarray, vector: np.ndarray) -> float:
     return float(np.sum(np.square(inner[kept]) / values[kept]))
 
 
-def root(matrix: np.ndarray) -> np.ndarray:
+def root(matrix):
     """The square root of a positive semi-definite matrix, or of each of several."""
     values, vectors = np.linalg.eigh(matrix)
     # Rounding leaves zeros of size eps, whose roots would be 1e-8.
@@ -387,6 +372,6 @@ def root(matrix: np.ndarray) -> np.ndarray:
     return vectors * np.sqrt(values)[..., None, :] @ vectors.swapaxes(-1, -2)
 
 
-def outer_sums(gradients: np.ndarray) -> np.ndarray:
+def outer_sums(gradients):
     """G_1, ..., G_T: (T, d, d)."""
     return np.cumsum(gradients[:, :, None] * gradients[:, None, :], axis=0)

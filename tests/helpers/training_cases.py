@@ -1,25 +1,21 @@
 """Small data sets and a coordinator driven by hand, for the tests of training."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+import signal
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset, MemoryDataset, Schema, describe_labels
+from dadagrad import train
+from dadagrad.data.dataset import MemoryDataset, Schema
+from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows
-from dadagrad.problem import Problem, make_problem
-from dadagrad.training.callbacks import RoundEvent
+from dadagrad.problem import make_problem
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.messages import (
     Close,
     Compute,
     Computed,
-    Event,
     Finish,
     Merge,
     Merged,
@@ -27,11 +23,8 @@ from dadagrad.training.messages import (
     Opened,
     Save,
 )
-from dadagrad.training.result import TrainResult
-from dadagrad.training.run import train
-from dadagrad.training.schedule import Schedule, make_schedule
+from dadagrad.training.schedule import make_schedule
 from dadagrad.training.state import zero_state
-from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.slices import SharedFeatures
 from dadagrad.training.worker.compute import compute
 
@@ -39,7 +32,7 @@ UPDATES = ("dual-averaging", "mirror-descent", "ftrl")
 N_FEATURES = 60
 
 
-def make_labels(kind: str, scores: np.ndarray) -> np.ndarray:
+def make_labels(kind, scores):
     """(n_rows, n_label_columns) labels out of (n_rows, 3) scores."""
     if kind == "binary":
         return np.where(scores[:, :1] > 0, 1.0, -1.0)
@@ -55,15 +48,15 @@ def make_labels(kind: str, scores: np.ndarray) -> np.ndarray:
 
 
 def make_data(
-    sizes: Sequence[int] = (30, 17, 41, 8),
+    sizes=(30, 17, 41, 8),
     *,
-    seed: int = 0,
-    labels: str = "binary",
-    n_features: int = N_FEATURES,
-    weighted: bool = False,
-    entries: int = 8,
-    scale: float = 1.0,
-) -> MemoryDataset:
+    seed=0,
+    labels="binary",
+    n_features=N_FEATURES,
+    weighted=False,
+    entries=8,
+    scale=1.0,
+):
     """One partition for each of `sizes`; rows of 0 to `entries` features, few of them common.
 
     Rows with a relevance belong to queries of three rows.
@@ -101,23 +94,25 @@ def make_data(
     return as_dataset(parts, n_features)
 
 
-def as_dataset(parts: Sequence[Rows], n_features: int = N_FEATURES) -> MemoryDataset:
-    every = np.concatenate([rows.labels for rows in parts])
-    columns = describe_labels(every, [f"label{k}" for k in range(every.shape[1])])
+def label_columns(labels, prefix):
+    """The columns of (n_rows, n_columns) labels, with their distinct values."""
+    collector = LabelCollector()
+    collector.encode(labels)
+    columns = enumerate(collector.settle().columns)
+    return tuple(replace(column, name=f"{prefix}{number}") for number, column in columns)
+
+
+def as_dataset(parts, n_features=N_FEATURES):
+    columns = label_columns(np.concatenate([rows.labels for rows in parts]), "label")
     weighted = any(rows.weights is not None for rows in parts)
     queried = parts[0].queries is not None
     return MemoryDataset(parts, Schema(n_features, columns, weighted, queried=queried))
 
 
-def train_until(
-    ended: Callable[[RoundEvent], bool],
-    *arguments: Any,
-    callbacks: Sequence[Any] = (),
-    **options: Any,
-) -> None:
+def train_until(ended, *arguments, callbacks=(), **options):
     """Train until `ended`, and interrupt the run there."""
 
-    def stop(event: RoundEvent) -> None:
+    def stop(event):
         if ended(event):
             raise KeyboardInterrupt
 
@@ -125,7 +120,19 @@ def train_until(
         train(*arguments, callbacks=[*callbacks, stop], **options)
 
 
-def dense_rows(rows: Rows, n_features: int = N_FEATURES) -> np.ndarray:
+def interrupt_at(rows, number=signal.SIGINT):
+    """Progress that has a signal sent once, when so many rows are done."""
+    interrupted = []
+
+    def progress(event):
+        if event.rows >= rows and not interrupted:
+            interrupted.append(True)
+            signal.raise_signal(number)
+
+    return progress
+
+
+def dense_rows(rows, n_features=N_FEATURES):
     """(n_rows, n_features) values, times the scale of each row."""
     matrix = np.zeros((rows.n_rows, n_features))
     values = np.ones(rows.nnz) if rows.values is None else rows.values
@@ -134,27 +141,22 @@ def dense_rows(rows: Rows, n_features: int = N_FEATURES) -> np.ndarray:
     return matrix if rows.row_scale is None else matrix * rows.row_scale[:, None]
 
 
-def make_schedule_of(data: Dataset, config: TrainConfig, chunk_rows: int = 7) -> Schedule:
+def make_schedule_of(data, config, chunk_rows=7):
     """A schedule whose online stretches are short, so that there are several in a partition."""
     rows = [partition.n_rows for partition in data.partitions]
     return make_schedule(config, rows, chunk_rows=chunk_rows)
 
 
-def method_of(data: Dataset, config: TrainConfig) -> Problem:
-    assert isinstance(config.batch_size, int)
+def method_of(data, config):
     return make_problem(config, data.schema, config.batch_size)
 
 
-def new_coordinator(
-    data: Dataset, config: TrainConfig, chunk_rows: int = 7, **options: object
-) -> Coordinator:
+def new_coordinator(data, config, chunk_rows=7, **options):
     problem, schedule = method_of(data, config), make_schedule_of(data, config, chunk_rows)
     return Coordinator(problem, schedule, zero_state(problem), **options)
 
 
-def gone_on_from(
-    save: Save, data: Dataset, config: TrainConfig, seed: int | None = None, **options: object
-) -> ByHand:
+def gone_on_from(save, data, config, seed=None, **options):
     """A run from `save` to its end."""
     again = Coordinator(
         method_of(data, config),
@@ -180,17 +182,17 @@ class ByHand:
         The most partitions that were open at a time.
     """
 
-    def __init__(self, data: Dataset, coordinator: Coordinator, seed: int | None = None) -> None:
+    def __init__(self, data, coordinator, seed=None):
         self.data = data
         self.coordinator = coordinator
         self.rng = None if seed is None else np.random.default_rng(seed)
-        self.log: list[object] = []
-        self.open: dict[int, int] = {}
+        self.log = []
+        self.open = {}
         self.most_open = 0
-        self.waiting: list[Callable[[], Event]] = []
-        self.complete: bool | None = None
+        self.waiting = []
+        self.complete = None
 
-    def run(self, requests: dict[int, Event] | None = None) -> ByHand:
+    def run(self, requests=None):
         """Until it finishes. `requests` are events to put in before the n-th other event."""
         handled = 0
         self._go_on_after(self.coordinator.go_on())
@@ -206,12 +208,12 @@ class ByHand:
             handled += 1
         return self
 
-    def _go_on_after(self, instructions: list[object]) -> None:
+    def _go_on_after(self, instructions):
         while instructions:
             self._carry_out(instructions)
             instructions = self.coordinator.go_on()
 
-    def _carry_out(self, instructions: list[object]) -> None:
+    def _carry_out(self, instructions):
         for instruction in instructions:
             assert self.complete is None, "an instruction after the last"
             self.log.append(instruction)
@@ -249,23 +251,23 @@ class ByHand:
                 case Finish(complete):
                     self.complete = complete
 
-    def saves(self) -> list[Save]:
+    def saves(self):
         return [entry for entry in self.log if isinstance(entry, Save)]
 
 
-def state_bytes(state: TrainingState) -> bytes:
+def state_bytes(state):
     """Every bit of a state."""
     arrays = (array.tobytes() for array in state.arrays.values())
     return b"".join([*arrays, np.float64(state.t).tobytes()])
 
 
-def bits(result: TrainResult) -> tuple[object, ...]:
+def bits(result):
     """Every bit of what a run made."""
     end = result.coordinator
     return state_bytes(end.state), metrics_bytes(end), result.model.digest
 
 
-def metrics_bytes(coordinator: Coordinator) -> tuple[object, ...]:
+def metrics_bytes(coordinator):
     metrics = coordinator.metrics
     return (
         metrics.rows,

@@ -1,20 +1,19 @@
 """Data of many features, and what a process or a run took of memory."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path
 
 import numpy as np
 
-from dadagrad.data.dataset import MemoryDataset, Schema, describe_labels
+from dadagrad.data.dataset import MemoryDataset, Schema
+from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows
 from dadagrad.training.engines.dask import tasks as dask_tasks
 from dadagrad.training.engines.dask.partition_cache import PartitionCache
 
 
-def hashed_rows(seed: int, n_rows: int, words: int, bits: int) -> Rows:
+def hashed_rows(seed, n_rows, words, bits):
     """Rows of words of probability 1 / rank, hashed to 2^bits features."""
     random = np.random.default_rng([bits, seed])
     ranks = np.exp(random.random((n_rows, words)) * math.log(4 << bits)).astype(np.uint64)
@@ -27,37 +26,38 @@ def hashed_rows(seed: int, n_rows: int, words: int, bits: int) -> Rows:
     return Rows.from_csr(indptr, ids[first], values, labels)
 
 
-def write_wide(folder: Path, bits: int, partitions: int, n_rows: int, words: int = 50) -> str:
+def write_wide(folder, bits, partitions, n_rows, words=50):
     """A dataset of such rows; its URL."""
     from helpers.zarr_cases import (
         write_zarr,  # here: processes import this module from its folder alone
     )
 
     all_rows = [hashed_rows(number, n_rows, words, bits) for number in range(partitions)]
-    columns = describe_labels(np.concatenate([rows.labels for rows in all_rows]), ["label"])
-    return write_zarr(MemoryDataset(all_rows, Schema(1 << bits, columns)), folder)
+    collector = LabelCollector()
+    for rows in all_rows:
+        collector.encode(rows.labels)
+    schema = Schema(1 << bits, collector.settle().columns)
+    return write_zarr(MemoryDataset(all_rows, schema), folder)
 
 
-def peak_memory() -> int:
+def peak_memory():
     """The most resident memory that this process has had."""
     found = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
-    assert found is not None
     return 1024 * int(found[1])
 
 
 # What a worker is asked. It imports this module.
 
 
-def set_cache(most_bytes: int | None) -> None:
+def set_cache(most_bytes):
     """Have a worker begin with an empty cache; None leaves its size to the worker."""
     dask_tasks._cache = None if most_bytes is None else PartitionCache(most_bytes)
 
 
-def kept() -> tuple[int, int]:
+def kept():
     """Number of partitions that a worker keeps, and their bytes."""
     return len(_cache().kept), int(_cache().kept.total_weight)
 
 
-def _cache() -> PartitionCache:
-    assert dask_tasks._cache is not None
+def _cache():
     return dask_tasks._cache

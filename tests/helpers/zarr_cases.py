@@ -1,15 +1,11 @@
 """Datasets on disk, or in another store."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import anndata
 import numpy as np
 import pytest
 
-from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.storage.store import Storage
@@ -17,7 +13,7 @@ from dadagrad.storage.store import Storage
 N_FEATURES = 1000
 
 
-def write_zarr(data: Dataset, url: object, **extra: Any) -> str:
+def write_zarr(data, url, **extra):
     """`data` as a Zarr dataset; its URL."""
     storage = Storage(str(url))
     partitions = [
@@ -30,7 +26,7 @@ def write_zarr(data: Dataset, url: object, **extra: Any) -> str:
     return str(url)
 
 
-def some_rows(seed: int = 0, *, n_labels: int = 2, plain: bool = False) -> Rows:
+def some_rows(seed=0, *, n_labels=2, plain=False):
     """40 rows below `N_FEATURES`, with every optional number, or with none if `plain`."""
     random = np.random.default_rng(seed)
     counts = random.integers(0, 9, 40)
@@ -45,7 +41,7 @@ def some_rows(seed: int = 0, *, n_labels: int = 2, plain: bool = False) -> Rows:
     return replace(rows, values=values, weights=weights, row_scale=row_scale)
 
 
-def read_anndata(folder: Any) -> anndata.AnnData:
+def read_anndata(folder):
     """A partition as `anndata` reads it, which warns that it makes texts of the feature ids."""
     with pytest.warns(anndata.ImplicitModificationWarning, match="to str index"):
         return anndata.read_zarr(folder)

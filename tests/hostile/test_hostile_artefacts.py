@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +11,11 @@ from helpers.checkpoint_stores import memory_url
 from helpers.hostile_cases import changed, corpus, mutated, only_our_errors, sealed
 from hypothesis import given
 
+from dadagrad import Model
 from dadagrad.cli import dadagrad
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, DadagradError, InputError
-from dadagrad.model.model import Model
 from dadagrad.storage.documents import unseal
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import Snapshot
@@ -96,7 +95,7 @@ def check_run(body):
         use_run()
 
 
-CHECKS: list[Any] = [(check_model, MODEL_BODY), (check_run, RUN_BODY)]
+CHECKS = [(check_model, MODEL_BODY), (check_run, RUN_BODY)]
 
 
 @pytest.mark.parametrize(("check", "body"), CHECKS)

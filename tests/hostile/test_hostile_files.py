@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 
 import dadagrad
+from dadagrad import InputError
 from dadagrad.data.parquet import ParquetDataset
-from dadagrad.errors import InputError
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.reader import CheckpointReader
 
@@ -22,7 +22,7 @@ LINES = "".join(f"{label} 1:0.5 {number}:1\n" for number, label in enumerate([1,
 
 def in_time(call):
     """Return the error of `call`; fail if it hangs."""
-    raised: list[BaseException | None] = []
+    raised = []
 
     def run():
         try:

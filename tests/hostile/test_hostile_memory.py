@@ -4,17 +4,13 @@ Readers run in processes that may take little more memory than their libraries h
 a reader that trusts a header there gets a `MemoryError`, not an error of dadagrad.
 """
 
-import bz2
 import gzip
 import hashlib
 import io
 import json
-import lzma
 import shutil
-import struct
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import anndata.io
 import numpy as np
@@ -22,8 +18,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
+from helpers.array_files import joined, npy, parquet, split
 from helpers.hostile_cases import in_little_memory, sealed
+from helpers.line_formats import COMPRESS
 
 from dadagrad import TrainConfig, ingest, train
 from dadagrad.data.zarr.writer import attributes_checksum
@@ -129,27 +126,14 @@ def check(output, cases):
         assert line.startswith(f"{path} refused"), (what, line)
 
 
-def npy(shape, data=b""):
-    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
-    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
-
-
 def write(folder, name, data):
     (folder / name).write_bytes(data)
     return str(folder / name)
 
 
-COMPRESSORS: dict[str, Any] = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-    "zst": zstandard.ZstdCompressor().compress,
-}
-
-
 def endless(kind):
     """600 MB without a newline; a line that long is in no text."""
-    return bytes(COMPRESSORS[kind](b"1" * (1 << 20)) * 600)
+    return bytes(COMPRESS[kind](b"1" * (1 << 20)) * 600)
 
 
 @pytest.mark.slow
@@ -165,6 +149,11 @@ def test_texts_without_an_end(good, tmp_path):
     check(in_little_memory(PROGRAM, good, json.dumps(cases)), cases)
 
 
+def of_shape(shape, data=b""):
+    """An array file that declares this shape."""
+    return npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n", data)
+
+
 def zipped(content, method=zipfile.ZIP_STORED):
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w", method) as archive:
@@ -174,12 +163,12 @@ def zipped(content, method=zipfile.ZIP_STORED):
 
 def files(folder):
     """Files that declare, or expand to, far more than they have."""
-    zeros = npy("(1, 5000000)", bytes(40_000_000))
+    zeros = of_shape("(1, 5000000)", bytes(40_000_000))
     return [
         ("svmlight", write(folder, "a.zst", endless("zst"))),
         # Arrays that are not there, and an array that is zeros.
-        ("npz", write(folder, "far.npz", zipped(npy("(1152921504606846976,)")))),
-        ("npz", write(folder, "near.npz", zipped(npy("(250000000,)")))),
+        ("npz", write(folder, "far.npz", zipped(of_shape("(1152921504606846976,)")))),
+        ("npz", write(folder, "near.npz", zipped(of_shape("(250000000,)")))),
         ("npz", write(folder, "zeros.npz", zipped(zeros, zipfile.ZIP_BZIP2))),
         ("read", write(folder, "a.parquet", billion_rows())),
         ("parquet", write(folder, "texts.parquet", long_texts())),
@@ -189,23 +178,16 @@ def files(folder):
 def long_texts():
     """A Parquet file of 600 bytes that names one text of 1 MB ten thousand times."""
     text = pa.DictionaryArray.from_arrays(np.zeros(10_000, np.int32), pa.array(["x" * 1_000_000]))
-    sink = io.BytesIO()
     columns = {"label": np.arange(10_000) % 2, "text": text}
-    pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
-    return sink.getvalue()
+    return parquet(columns, compression="zstd", store_schema=False)
 
 
 def billion_rows():
     """A Parquet file whose footer declares a billion rows of one value."""
-    content = pa.table({"indices": pa.array([[0]] * 9, pa.list_(pa.int32())), "label": [0.0] * 9})
-    sink = io.BytesIO()
-    pq.write_table(content, sink)
-    data = sink.getvalue()
-    start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
-    assert data.count(b"\x16\x12", start) >= 3
-    billion = b"\x16\x80\xa8\xd6\xb9\x07"  # where 9 was
-    footer = data[start:-8].replace(b"\x16\x12", billion)
-    return data[:start] + footer + struct.pack("<I", len(footer)) + b"PAR1"
+    columns = {"indices": pa.array([[0]] * 9, pa.list_(pa.int32())), "label": [0.0] * 9}
+    body, footer = split(parquet(columns))
+    assert footer.count(b"\x16\x12") >= 3
+    return joined(body, footer.replace(b"\x16\x12", b"\x16\x80\xa8\xd6\xb9\x07"))  # was 9
 
 
 def artefacts(good, folder):

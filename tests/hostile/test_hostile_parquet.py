@@ -1,28 +1,26 @@
 """Parquet files whose footers and pages lie."""
 
-import io
 import struct
-import subprocess
-import sys
-from typing import Any
+from functools import partial
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from helpers import array_files
+from helpers.array_files import joined, split
 from helpers.checkpoint_stores import memory_url
 from helpers.hostile_cases import CORPUS, mutated_bytes, only_our_errors
+from helpers.processes import run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.data import open_dataset
+from dadagrad import DadagradError, InputError, open_dataset
 from dadagrad.data.ingest.ingest import read_dataset
 from dadagrad.data.parquet import N_FEATURES_KEY, ParquetDataset
-from dadagrad.errors import DadagradError, InputError
 from dadagrad.storage.store import Storage
 
 
 def table(**changes):
-    columns: dict[str, Any] = {
+    columns = {
         "indices": pa.array([[0, 2], [1], [], [1, 3]], pa.list_(pa.int32())),
         "values": [[1.0, 2.0], [1.0], [], [0.5, 0.25]],
         "label": ["a", "b", "a", "b"],
@@ -31,22 +29,7 @@ def table(**changes):
     return pa.table(columns | changes)
 
 
-def parquet(content, **options):
-    sink = io.BytesIO()
-    pq.write_table(content, sink, row_group_size=3, **options)
-    return sink.getvalue()
-
-
-def split(data):
-    """The bytes before the footer, and the footer."""
-    start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
-    return data[:start], data[start:-8]
-
-
-def joined(body, footer):
-    return body + footer + struct.pack("<I", len(footer)) + b"PAR1"
-
-
+parquet = partial(array_files.parquet, row_group_size=3)
 FILES = [
     parquet(table()),
     parquet(table(label=[0.0, 1.0, 0.0, 1.0]), compression="zstd", use_dictionary=False),
@@ -109,9 +92,7 @@ def test_a_footer_on_which_pyarrow_aborts():
         "except DadagradError as error:\n"
         "    print('refused', error)\n"
     )
-    command = [sys.executable, "-c", program, CORPUS / "histogram.parquet"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_python("-c", program, CORPUS / "histogram.parquet").stderr == ""
 
 
 def varint(number):

@@ -1,21 +1,16 @@
 """Hostile text: numbers, names and quotes that no parser expects."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.hostile_cases import CORPUS, only_our_errors
-from helpers.line_formats import COMPRESS, TOKENS
+from helpers.line_formats import TOKENS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad import evaluate, ingest, predict, train
-from dadagrad.data import open_dataset
+from dadagrad import DadagradError, InputError, evaluate, ingest, open_dataset, predict, train
 from dadagrad.data.ingest import vw
-from dadagrad.data.reading.files import Range, read_chunks
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.formats import open_text
-from dadagrad.errors import DadagradError, InputError
 
 CSV = b'label,a,b\n1,2,3\n0,,1e3\n1,"4",5\n'
 TABLES = {
@@ -50,7 +45,7 @@ def spoilt(draw, tables=TABLES):
 @given(spoilt(), st.sampled_from(["raise", "skip"]))
 def test_spoilt_tables_give_sound_blocks_or_an_input_error(table, on_error):
     name, data = table
-    layout: dict[str, Any] = {"format": "jsonl"}
+    layout = {"format": "jsonl"}
     if name != "a.jsonl":
         layout = {"format": "csv", "header": True, "delimiter": "," if "csv" in name else "\t"}
     with only_our_errors():
@@ -118,15 +113,6 @@ def test_only_long_tags_are_skipped(length):
     data = b"1 | 1\n1 '" + b"t" * length + b"| 1\n0 | 1\n"
     block = vw.parse(data, path="a.vw", offset=0, options=Options("vw", on_error="skip"))
     assert (block.n_rows, block.skipped) == ((3, 0) if length == 255 else (2, 1))
-
-
-@pytest.mark.parametrize("kind", ["gz", "xz"])
-def test_a_line_without_an_end(kind, tmp_path, monkeypatch):
-    """A megabyte of ones is a kilobyte of gzip: it is an error when the limit is reached."""
-    monkeypatch.setattr("dadagrad.data.reading.files.MAX_LINE_BYTES", 1 << 20)
-    (tmp_path / "a").write_bytes(COMPRESS[kind](b"1 1:1\n" + b"1" * (5 << 20)))
-    with pytest.raises(InputError, match="a, line 2 is longer than 1048576 bytes"):
-        list(read_chunks(Range(str(tmp_path / "a"), 0, None), 1 << 16))
 
 
 TEXTS = {

@@ -6,26 +6,17 @@ import json
 import struct
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers.checkpoint_stores import memory_url
-from helpers.hostile_cases import (
-    changed,
-    corpus,
-    mutated,
-    mutated_bytes,
-    only_our_errors,
-    to_bytes,
-)
+from helpers.hostile_cases import changed, corpus, mutated, mutated_bytes, only_our_errors, to_bytes
 from helpers.zarr_cases import N_FEATURES, some_rows, write_zarr
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numcodecs import blosc
 
-from dadagrad.config import TrainConfig
-from dadagrad.data import open_dataset
+from dadagrad import TrainConfig, open_dataset
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema
 from dadagrad.data.zarr.writer import attributes_checksum, seal
 from dadagrad.errors import CorruptionError, InputError
@@ -122,7 +113,7 @@ def damaged_chunk(path):
 
 
 CHUNKS = ["X/indices", "X/indptr", "X/data", "var/feature", "var/name"]
-DAMAGES: list[Any] = [
+DAMAGES = [
     (check_root, mutated(ROOT)),
     (check_partition, mutated(PARTITION)),
     (check_root_bytes, mutated_bytes(to_bytes(ROOT))),

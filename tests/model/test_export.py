@@ -1,5 +1,6 @@
 """Exported models predict as the model does, in the programs that they are for."""
 
+import json
 import shlex
 import sys
 
@@ -47,7 +48,7 @@ def run(model, **inputs):
     assert "ScatterND" not in {node.op_type for node in made.graph.node}
     made = made.SerializeToString()
     session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
-    return session.run(None, inputs)  # type: ignore[no-any-return]
+    return session.run(None, inputs)
 
 
 def check(outputs, model, scores):
@@ -88,7 +89,7 @@ def test_onnx_reads_texts_as_the_model_does(folder, texts):
     check(run(model, text=np.array(texts, object)), model, scores)
 
 
-MODELS: list[Model] = []
+MODELS = []
 
 
 def numbers(loss, n_classes=2, calibration="platt"):
@@ -127,8 +128,8 @@ def test_onnx_predicts_from_ids_and_values(loss, n_classes, calibration):
 def test_an_estimator_of_scikit_learn_predicts_alike(tmp_path, loss, n_classes):
     model, X = numbers(loss, n_classes)
     file = tmp_path / "estimator.skops"
-    model.export(file)
-    for estimator in (model.export(format="sklearn"), skops.io.load(file)):
+    dadagrad.export(model, file)
+    for estimator in (dadagrad.export(model, format="sklearn"), skops.io.load(file)):
         predicted = estimator.predict(X.astype(float))
         np.testing.assert_allclose(predicted, model.predict_labels(scores_of(model, X)), rtol=1e-9)
 
@@ -137,7 +138,7 @@ def test_tables_hold_every_weight_with_its_name(tmp_path):
     data = dadagrad.dataset_from_arrays(np.eye(3), [0.0, 1.0, 2.0])
     model = dadagrad.train(data, loss="hinge", step_size=1.0).model
     model.save(tmp_path / "model")
-    model.export(tmp_path / "weights.csv")
+    dadagrad.export(model, tmp_path / "weights.csv")
     dadagrad.export(tmp_path / "model", tmp_path / "weights.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "weights.parquet")
     assert pyarrow.csv.read_csv(tmp_path / "weights.csv").column_names == table.column_names
@@ -169,22 +170,25 @@ def test_the_effect_of_a_word_is_that_of_its_class(tmp_path, columns, shared):
     options = {"label": "class", "text_column": "text", "columns": columns or None}
     dadagrad.ingest(source, tmp_path / "data", keep_names=True, **options)
     model = dadagrad.train(str(tmp_path / "data")).model
-    shown = model.export(format="csv").slice(1).to_pylist()
+    shown = dadagrad.export(model, format="csv").slice(1).to_pylist()
     assert {row["effect"] / row["weight"] for row in shown} == {1.0, -1.0}
     effects = {row["name"].split("=")[-1]: row["effect"] for row in shown}
     assert len(effects) == 24 + shared
     assert all((effect < 0) == name.startswith("good") for name, effect in effects.items())
 
 
-def test_the_command_of_a_card_makes_the_model_again(tmp_path):
+def test_the_command_of_a_card_and_of_a_report_makes_the_model_again(tmp_path):
     data = tmp_path / "data.zarr"
     (tmp_path / "a.svmlight").write_text("1 3:0.5 9:2\n-1 1:1\n1 3:-1 4:0.25\n" * 5)
     dadagrad.ingest(tmp_path / "a.svmlight", data)
     settings = {"loss": "logistic", "l1": 0.01, "passes": 2, "class_weight": {-1.0: 2.0, "+1": 1.5}}
-    model = dadagrad.train(str(data), average=False, fit_intercept=False, **settings).model
-    card = dadagrad.export(model, format="card")
-    command = card.split("```sh\n")[1].split("\n")[0].replace("model model", f"model {tmp_path}/m")
-    assert CliRunner().invoke(cli, shlex.split(command)[1:]).exit_code == 0
+    settings |= {"average": False, "fit_intercept": False, "shuffle": False}
+    model, url = dadagrad.train(str(data), **settings).model, str(tmp_path / "a model")
+    model.save(url)
+    (command,) = json.loads(dadagrad.report(url, format="json"))["again"]
+    assert command.replace(shlex.quote(url), "model") in dadagrad.export(model, format="card")
+    words = [f"{tmp_path}/m" if word == url else word for word in shlex.split(command)[1:]]
+    assert CliRunner().invoke(cli, words).exit_code == 0
     assert Model.load(tmp_path / "m").digest == model.digest
 
 

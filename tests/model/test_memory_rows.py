@@ -1,16 +1,14 @@
 """Rows in memory, predicted by a model: one at a time as in batches, and in microseconds."""
 
-from typing import Any
-
 import numpy as np
 import pandas
 import pytest
 import scipy.sparse
 
 import dadagrad
-from dadagrad.errors import InputError
+from dadagrad import InputError
 
-SETTINGS: dict[str, Any] = {"loss": "logistic", "step_size": 0.5, "threads": 1}
+SETTINGS = {"loss": "logistic", "step_size": 0.5, "threads": 1}
 
 
 def make_frame(n_rows=200):
@@ -34,8 +32,8 @@ def make_frame(n_rows=200):
 
 
 FRAME = make_frame()
-TABLE: dict[str, Any] = {"label": "y", "categories": "zip", "cross": "job:zip", "hash_bits": 10}
-TEXT: dict[str, Any] = {"label": "y", "text_column": "said", "hash_bits": 10}
+TABLE = {"label": "y", "categories": "zip", "cross": "job:zip", "hash_bits": 10}
+TEXT = {"label": "y", "text_column": "said", "hash_bits": 10}
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,18 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.metrics import ndcg_score
 
-from dadagrad import AdaGradRanker, evaluate, ingest, train
-from dadagrad.data import open_dataset
-from dadagrad.data.arrays import dataset_from_arrays
+from dadagrad import (
+    AdaGradRanker,
+    DadagradError,
+    InputError,
+    dataset_from_arrays,
+    evaluate,
+    ingest,
+    open_dataset,
+    train,
+)
 from dadagrad.data.blocks import Block
 from dadagrad.data.external_shuffle import ExternalShuffle
-from dadagrad.errors import DadagradError, InputError
 from dadagrad.model.ranking import RankingScores, ndcg
 
 TRUTH = np.random.default_rng(77).normal(size=12)

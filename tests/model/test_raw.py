@@ -5,23 +5,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
 import pyarrow.parquet as pq
 import pytest
 
+from dadagrad import InputError, evaluate, ingest, predict, train
 from dadagrad.data import external_shuffle
 from dadagrad.data.ingest import readers
-from dadagrad.data.ingest.ingest import ingest
 from dadagrad.data.reading import files
-from dadagrad.errors import InputError
-from dadagrad.model.evaluate import evaluate
-from dadagrad.model.predict import predict
-from dadagrad.training.run import train
 
-SETTINGS: dict[str, Any] = {"loss": "logistic", "step_size": 0.5, "threads": 1}
+SETTINGS = {"loss": "logistic", "step_size": 0.5, "threads": 1}
 
 
 def make_frame(n_rows=300):
@@ -222,8 +217,6 @@ def test_each_line_from_standard_input_is_answered_at_once(trained, tmp_path):
         text=True,
         bufsize=1,
     )
-    assert program.stdin is not None
-    assert program.stdout is not None
     program.stdin.write("job,age,who\ncook,30,a\n")
     assert program.stdout.readline().startswith('"line","tag","score"')
     assert program.stdout.readline().startswith('2,"a",')

@@ -6,7 +6,7 @@ from helpers.objects import compiled_mean_slope, compiled_slope, kernel_paramete
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.errors import InputError
+from dadagrad import InputError
 from dadagrad.kernels import training as kernels
 from dadagrad.optim.losses import (
     LOSSES,

@@ -13,7 +13,7 @@ from helpers.training_cases import make_data
 from helpers.zarr_cases import write_zarr
 
 import dadagrad
-from dadagrad.errors import InputError
+from dadagrad import InputError
 from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner
 from dadagrad.optim.updates import DualAveraging
 from dadagrad.problem import make_problem

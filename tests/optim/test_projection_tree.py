@@ -7,8 +7,7 @@ from helpers.update_cases import seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad import train
-from dadagrad.errors import InputError
+from dadagrad import InputError, train
 from dadagrad.optim.projection_tree import ProjectedGradient
 from dadagrad.optim.projections import project_l1_ball
 

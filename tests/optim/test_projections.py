@@ -6,7 +6,7 @@ from helpers.update_cases import seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.errors import InputError
+from dadagrad import InputError
 from dadagrad.optim.projections import (
     entropic_floor_projection,
     project_l1_ball,

@@ -8,7 +8,7 @@ from helpers.update_cases import seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.errors import InputError
+from dadagrad import InputError
 from dadagrad.optim.regularizers import (
     REGULARIZERS,
     ElasticBox,

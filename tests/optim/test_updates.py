@@ -7,13 +7,7 @@ from helpers.update_cases import assert_alike, draw_gradients, seeds, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad.optim.preconditioners import (
-    PRECONDITIONERS,
-    Diagonal,
-    Global,
-    Identity,
-    Normalized,
-)
+from dadagrad.optim.preconditioners import PRECONDITIONERS, Diagonal, Global, Identity, Normalized
 from dadagrad.optim.regularizers import (
     ElasticBox,
     FloorSimplex,

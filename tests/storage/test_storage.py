@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from helpers.checkpoint_stores import memory_url
+from helpers.processes import run_python
 
 from dadagrad.errors import AlreadyExists, InputError, MissingKey, StorageError, TooLarge
 from dadagrad.storage import retries
@@ -155,10 +156,7 @@ def test_readers_never_see_half_a_write(tmp_path):
 def run(program, *arguments):
     """The lines that a Python program prints, to which `Storage` is known."""
     program = f"import os, sys\nfrom dadagrad.storage.store import Storage\n{program}"
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=20
-    ).stdout.splitlines()
+    return run_python("-c", program, *arguments).stdout.splitlines()
 
 
 def test_a_killed_writer_leaves_the_old_bytes(tmp_path):
@@ -172,7 +170,6 @@ def test_a_killed_writer_leaves_the_old_bytes(tmp_path):
     for delay in (0.0, 0.02):
         command = [sys.executable, "-c", program, str(tmp_path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
             process.stdout.readline()
             time.sleep(delay)
             process.kill()
@@ -295,7 +292,8 @@ def test_an_unreachable_endpoint_fails_soon(endpoint, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
     start = time.monotonic()
-    with pytest.raises(StorageError, match="s3://bucket/x: the endpoint cannot be reached"):
+    # A name server may refuse a name, or not answer at all.
+    with pytest.raises(StorageError, match="s3://bucket/x: (the endpoint cannot be|no answer)"):
         Storage("s3://bucket/x").get("a")
     assert time.monotonic() - start < 10
 
@@ -317,6 +315,5 @@ except OutOfMemory as error:
 
 def test_a_store_without_memory_for_threads_is_an_error(tmp_path):
     """The library of stores would wait for ever."""
-    command = [sys.executable, "-c", FEW_ADDRESSES, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.startswith(f"{tmp_path}: the limit of addresses")
+    said = run_python("-c", FEW_ADDRESSES, tmp_path).stdout
+    assert said.startswith(f"{tmp_path}: the limit of addresses")

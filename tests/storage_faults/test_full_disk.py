@@ -7,10 +7,8 @@ from contextlib import suppress
 import pytest
 from helpers.runs import digest, refusal
 
-from dadagrad.data import open_dataset
+from dadagrad import DadagradError, Model, open_dataset
 from dadagrad.data.synthetic import Corpus
-from dadagrad.errors import DadagradError
-from dadagrad.model.model import Model
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.reader import CheckpointReader
 

@@ -9,8 +9,7 @@ import pytest
 from helpers.runs import refusal
 from helpers.servers import BUCKET
 
-from dadagrad.data import open_dataset
-from dadagrad.errors import StorageError
+from dadagrad import StorageError, open_dataset
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.writer import CheckpointWriter
 

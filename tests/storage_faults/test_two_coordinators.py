@@ -8,12 +8,10 @@ import pytest
 from helpers.faulty_proxy import Proxy, once_at
 from helpers.runs import SETTINGS, digest, refusal, saved, undisturbed
 
-from dadagrad.config import TrainConfig
-from dadagrad.model.model import Model
+from dadagrad import Model, TrainConfig, train
 from dadagrad.training.checkpoints.lease import TakenOver
 from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.writer import CheckpointWriter
-from dadagrad.training.run import train
 
 AWS = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
 from dadagrad.model.base import LinearModel
+from dadagrad.model.model import Model
 from dadagrad.optim.registry import Named, Registry, register
 from dadagrad.storage.output import output_file
 
@@ -107,13 +108,49 @@ class NumpyWeights(Format):
 
 
 def export(
-    model: LinearModel,
+    model: Model | str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
     *,
     format: Format | str | None = None,
     overwrite: bool = False,
 ) -> Any:
-    """Export a model, as `dadagrad.export` says."""
+    """Export a model to a file, or to an object of another program.
+
+    Parameters
+    ----------
+    model : Model or str
+        A model, or the URL of one.
+    out : str, optional
+        Path or URL of the file. It appears once it is complete.
+    format : {"sklearn", "onnx", "csv", "parquet", "npz", "card"}, optional
+        By default that of the suffix of `out`: ``.skops``, ``.onnx``, ``.csv``, ``.parquet``,
+        ``.npz`` or ``.md``.
+
+        - "sklearn": a fitted estimator of scikit-learn (SGDClassifier, LogisticRegression
+          or SGDRegressor). Its file is one of skops, which runs no code when it
+          is loaded, as a pickle would.
+        - "onnx": a graph from texts, if the model was trained on a column of hashed text, else from
+          ids and values.
+        - "csv", "parquet": the non-zero weights with the names of features, and the intercepts.
+        - "npz": arrays of the same without the names of features.
+        - "card": a model card in Markdown.
+    overwrite : bool
+        True to replace a file at `out`.
+
+    Returns
+    -------
+    object
+        Without `out`: the estimator, an `onnx.ModelProto`, a `pyarrow.Table` or the text of the
+        card. With `out`, None.
+
+    Raises
+    ------
+    InputError
+        The format is not known or has no place for the model, the package that it needs is missing,
+        or `out` exists.
+    """
+    if isinstance(model, str | os.PathLike):
+        model = Model.load(model)
     if format is None:
         suffixes = {FORMATS[name].suffix: name for name in FORMATS}
         suffix = "" if out is None else os.path.splitext(os.fspath(out))[1].lower()

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from helpers.learner_cases import draw_rows, finish, learn, learner_of, seeds, walk
+from helpers.learner_cases import draw_rows, finish, learn, seeds, walk
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -74,31 +74,6 @@ def test_diagonal_arow_minimises_its_objective(r, importance, seed):
     state = learn(learner, state, rows[-1], importance)
     np.testing.assert_allclose(learner.weights(state)[:, 0], found[:4], atol=1e-6)
     np.testing.assert_allclose(learner.variances(state)[:, 0], np.exp(found[4:]), atol=1e-6)
-
-
-@settings(max_examples=25)
-@pytest.mark.parametrize("name", ["arow", "arow-full"])
-@given(r=trusts, importance=st.sampled_from([0.5, 1.0, 4.0]), seed=seeds)
-def test_the_logistic_mean_minimises_its_objective(name, r, importance, seed):
-    """1/2 (m - mu)' Sigma^-1 (m - mu) + c log(1 + exp(-y <m, x>)) / r."""
-    learner, rows = learner_of(f"{name}:r={r}", "logistic"), draw_rows(seed, 6, 4)
-    state = finish(learner, rows[:-1], 4)
-    mean, x, y = learner.weights(state)[:, 0], rows[-1].dense(4), rows[-1].targets[0]
-    if name == "arow":
-        inverse = np.diag(1.0 / learner.variances(state)[:, 0])
-    else:
-        inverse = np.linalg.inv(state.arrays["covariance"][0])
-
-    def objective(m):
-        loss = np.logaddexp(0, -y * (x @ m))
-        return 0.5 * (m - mean) @ inverse @ (m - mean) + importance * loss / r
-
-    def slope(m):
-        return inverse @ (m - mean) - importance * y * x * np.exp(-np.logaddexp(0, y * (x @ m))) / r
-
-    found = minimize(objective, mean, jac=slope, method="BFGS", options={"gtol": 1e-10}).x
-    state = learn(learner, state, rows[-1], importance)
-    np.testing.assert_allclose(learner.weights(state)[:, 0], found, atol=1e-6)
 
 
 @given(r=trusts, seed=seeds)

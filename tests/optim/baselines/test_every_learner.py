@@ -7,6 +7,7 @@ import pytest
 from helpers.learner_cases import Linear, draw_rows, finish, learn, learner_of, seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 from dadagrad.optim.baselines import (
     CoinBetting,
@@ -55,6 +56,35 @@ def test_importance_zero_is_a_row_that_was_never_there(learner, seed, left_out):
         with_them = learn(learner, with_them, row, 0.0 if number in left_out else 1.0)
     kept = [row for number, row in enumerate(rows) if number not in left_out]
     assert_same_bits(with_them, finish(learner, kept, N_FEATURES, N_OUTPUTS))
+
+
+@settings(max_examples=25)
+@pytest.mark.parametrize("name", ["arow", "arow-full", "pa-1"])
+@given(price=st.sampled_from([0.1, 1.0, 3.0]), importance=st.sampled_from([0.5, 1, 4]), seed=seeds)
+def test_a_logistic_step_is_what_a_solver_finds(name, price, importance, seed):
+    """1/2 (w - w_t)' Sigma^-1 (w - w_t) + c C log(1 + exp(-y <w, x>)), AROW's C is 1 / r."""
+    text = f"pa-1:C={price}" if name == "pa-1" else f"{name}:r={1 / price}"
+    learner, rows = learner_of(text, "logistic"), draw_rows(seed, 6, 4)
+    state = finish(learner, rows[:-1], 4)
+    before, x, y = learner.weights(state)[:, 0], rows[-1].dense(4), rows[-1].targets[0]
+    covariance = {
+        "arow": lambda: np.diag(learner.variances(state)[:, 0]),
+        "arow-full": lambda: state.arrays["covariance"][0],
+        "pa-1": lambda: np.eye(4),
+    }
+    inverse = np.linalg.inv(covariance[name]())
+
+    def objective(w):
+        loss = importance * price * np.logaddexp(0, -y * (x @ w))
+        return 0.5 * (w - before) @ inverse @ (w - before) + loss
+
+    def slope(w):
+        pull = importance * price * y * x * np.exp(-np.logaddexp(0, y * (x @ w)))
+        return inverse @ (w - before) - pull
+
+    found = minimize(objective, before, jac=slope, method="BFGS", options={"gtol": 1e-10}).x
+    state = learn(learner, state, rows[-1], importance)
+    np.testing.assert_allclose(learner.weights(state)[:, 0], found, atol=1e-6)
 
 
 @each_learner

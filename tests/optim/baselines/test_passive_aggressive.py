@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from dadagrad.errors import InputError
+from dadagrad import InputError
 
 variants = st.sampled_from(["pa", "pa-1", "pa-2"])
 tasks = st.sampled_from(["binary", "multiclass", "regression"])
@@ -83,27 +83,6 @@ def test_a_step_is_what_a_solver_finds(variant, task, price, importance, seed):
     before = learner.weights(state)
     after = learner.weights(learn(learner, state, rows[-1], importance))
     np.testing.assert_allclose(after, solve(learner, before, rows[-1], importance), atol=1e-6)
-
-
-@settings(max_examples=25)
-@given(price=prices, importance=st.sampled_from([0.5, 1.0, 3.0]), seed=seeds)
-def test_a_logistic_step_is_what_a_solver_finds(price, importance, seed):
-    """argmin 1/2 |w - w_t|^2 + c C log(1 + exp(-y <w, x>))."""
-    learner, rows = learner_of(f"pa-1:C={price}", "logistic"), draw_rows(seed, 6, 4)
-    state = finish(learner, rows[:-1], 4)
-    before, x, y = learner.weights(state)[:, 0], rows[-1].dense(4), rows[-1].targets[0]
-
-    def objective(w):
-        return 0.5 * np.square(w - before).sum() + importance * price * np.logaddexp(
-            0, -y * (x @ w)
-        )
-
-    def slope(w):
-        return w - before - importance * price * y * x * np.exp(-np.logaddexp(0, y * (x @ w)))
-
-    expected = minimize(objective, before, jac=slope, method="BFGS", options={"gtol": 1e-10}).x
-    state = learn(learner, state, rows[-1], importance)
-    np.testing.assert_allclose(learner.weights(state)[:, 0], expected, atol=1e-8)
 
 
 def test_a_row_without_values_asks_for_nothing():

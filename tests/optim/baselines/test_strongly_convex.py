@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from dadagrad import dataset_from_arrays, train
-from dadagrad.errors import InputError
+from dadagrad import InputError, dataset_from_arrays, train
 from dadagrad.optim.baselines import StronglyConvexBall, StronglyConvexSimplex
 from dadagrad.optim.losses import LOSSES
 from dadagrad.optim.projections import entropic_floor_projection

@@ -7,7 +7,7 @@ from helpers.update_cases import draw_gradients, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadagrad.errors import InputError
+from dadagrad import InputError
 from dadagrad.optim.preconditioners import Identity, Normalized
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import UPDATES, DualAveraging, MirrorDescent

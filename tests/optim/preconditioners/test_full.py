@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from helpers.objects import GRADIENT_UPDATES
-from helpers.update_cases import arrays_after, seeds, walk
+from helpers.update_cases import arrays_after, draw_gradients, seeds, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,20 +16,14 @@ deltas = st.sampled_from([0.0, 0.01, 1.0])
 SHAPE = (7, 2)
 
 
-def draw_gradients(seed, n_steps):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n_steps, *SHAPE)) * (rng.random((n_steps, *SHAPE)) < 0.7)
-
-
 @pytest.mark.parametrize(
-    ("size", "sizes"),
-    [(None, [7]), (3, [3, 3, 1]), (100, [7]), ((2, 4, 1), [2, 4, 1])],
+    ("size", "sizes"), [(None, [7]), (3, [3, 3, 1]), (100, [7]), ((2, 4, 1), [2, 4, 1])]
 )
 @given(seed=seeds, delta=deltas)
 def test_it_is_the_root_of_the_outer_products(size, sizes, seed, delta):
     """By scipy's square root of a matrix, block by block."""
     preconditioner = Block(size, delta) if size else Full(delta)
-    gradients = draw_gradients(seed, n_steps=20)
+    gradients = draw_gradients(seed, SHAPE, 20)
     gradients += 0.1 * np.random.default_rng(seed).normal(size=gradients.shape)
     arrays, vector = arrays_after(preconditioner, gradients), gradients[0]
     product, solved = preconditioner.multiply(arrays, vector), preconditioner.solve(arrays, vector)
@@ -44,7 +38,7 @@ def test_it_is_the_root_of_the_outer_products(size, sizes, seed, delta):
 
 @given(seed=seeds)
 def test_without_delta_the_inverse_is_the_pseudo_inverse(seed):
-    gradients, preconditioner = draw_gradients(seed, n_steps=4), Full(0.0)
+    gradients, preconditioner = draw_gradients(seed, SHAPE, 4), Full(0.0)
     arrays = arrays_after(preconditioner, gradients)
     vector = np.random.default_rng(seed).normal(size=SHAPE)
     for output in range(2):
@@ -67,7 +61,7 @@ def test_without_delta_the_inverse_is_the_pseudo_inverse(seed):
 def test_one_block_is_full_and_blocks_of_one_feature_are_diagonal(name, size_kind, seed, delta, l1):
     size, kind = size_kind
     blocks, other = (
-        list(walk(UPDATES[name](0.3, each, ElasticBox(l1, 0.1)), draw_gradients(seed, n_steps=4)))
+        list(walk(UPDATES[name](0.3, each, ElasticBox(l1, 0.1)), draw_gradients(seed, SHAPE, 4)))
         for each in (Block(size, delta), kind(delta))
     )
     np.testing.assert_allclose(blocks, other, atol=1e-9)

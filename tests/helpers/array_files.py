@@ -1,0 +1,36 @@
+"""Files of arrays and of Parquet as bytes, and their parts, for tests that spoil them."""
+
+import io
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def npz(**arrays):
+    sink = io.BytesIO()
+    np.savez(sink, **{name: np.asarray(array) for name, array in arrays.items()})
+    return sink.getvalue()
+
+
+def npy(header, data=b"", version=1):
+    length = struct.pack("<H" if version == 1 else "<I", len(header))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + data
+
+
+def parquet(table, **options):
+    sink = io.BytesIO()
+    pq.write_table(pa.table(table), sink, **options)
+    return sink.getvalue()
+
+
+def split(data):
+    """The bytes of a Parquet file before its footer, and the footer."""
+    start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
+    return data[:start], data[start:-8]
+
+
+def joined(body, footer):
+    """A Parquet file of a body and a footer."""
+    return body + footer + struct.pack("<I", len(footer)) + b"PAR1"
