@@ -293,7 +293,7 @@ def test_an_unreachable_endpoint_fails_soon(endpoint, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
     start = time.monotonic()
     # A name server may refuse a name, or not answer at all.
-    with pytest.raises(StorageError, match="s3://bucket/x: (the endpoint cannot be|no answer)"):
+    with pytest.raises(StorageError, match=r"s3://bucket/x: (the endpoint cannot be|no answer)"):
         Storage("s3://bucket/x").get("a")
     assert time.monotonic() - start < 10
 
