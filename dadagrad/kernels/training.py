@@ -20,8 +20,9 @@ A loss is known by its code, or its slope is a user's own: compiled, as a functi
 computed by NumPy for `add_gradients`. Kernels take None for `user_slope` where there is none, and
 Numba leaves out the branch that is not taken: the built-in losses pay nothing for the others.
 
-Sums that could be reordered are taken in eight fixed lanes: compilers can use vector units, and
-still the bits do not depend on which the machine has.
+Sums are taken in eight fixed lanes (`_sum`): they use vector units, and still the bits do not
+depend on which the machine has. Rows are read up to a multiple of eight numbers, because the rest
+of a loop takes as long as several whole vectors; what is computed of the surplus is not used, or 0.
 
 Four habits make these loops several times faster, and are kept on purpose. Inner loops run over
 flat arrays or slices, without branches, or LLVM does not vectorise them. Loops over rows are in
@@ -41,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import cfunc, njit
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -54,6 +55,7 @@ _inlined = njit(nogil=True, cache=True, error_model="numpy", inline="always")
 _borrowing = njit(nogil=True, cache=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 
 MAX_STEPS = 64
+LANES = 8
 # The codes of the classes of `dadagrad.optim.losses`.
 HINGE, SQUARED_HINGE, LOGISTIC, SQUARED, ABSOLUTE, HUBER, QUANTILE, POISSON = range(8)
 MULTICLASS_HINGE, SOFTMAX = 8, 9  # these and any after them couple the outputs
@@ -78,6 +80,31 @@ def _prefetch_instruction(typing_context, array, index):
 
 _prefetch: Any = intrinsic(_prefetch_instruction)
 """Ask for the number at a place of an array in C order, without waiting for it."""
+
+
+def _sum_instructions(typing_context, array, count):
+    """Type and code of a sum of whole vectors, whose lanes are added last."""
+
+    def generate(context, builder, signature, arguments):
+        numbers = context.make_array(array)(context, builder, arguments[0]).data
+        vector = ir.VectorType(context.get_data_type(array.dtype), LANES)
+        total = cgutils.alloca_once_value(builder, ir.Constant(vector, None))
+        first, step = ir.Constant(arguments[1].type, 0), ir.Constant(arguments[1].type, LANES)
+        with cgutils.for_range_slice(builder, first, arguments[1], step) as (index, _):
+            place = builder.bitcast(builder.gep(numbers, [index]), vector.as_pointer())
+            terms = builder.load(place, align=array.dtype.bitwidth // 8)
+            builder.store(builder.fadd(builder.load(total), terms), total)
+        vector = builder.load(total)
+        lanes = [builder.extract_element(vector, ir.IntType(32)(n)) for n in range(LANES)]
+        while len(lanes) > 1:
+            lanes = [builder.fadd(lanes[n], lanes[n + 1]) for n in range(0, len(lanes), 2)]
+        return lanes[0]
+
+    return array.dtype(array, types.intp), generate
+
+
+_sum: Any = intrinsic(_sum_instructions)
+"""The sum of the first numbers of an array; their count is a multiple of `LANES`."""
 
 
 class Batch(NamedTuple):
@@ -182,14 +209,16 @@ def _decay(pace):
 
 @_inlined
 def _logistic_move(agreement, pace):
-    """The m with m + exp(a) (exp(m) - 1) = pace, by Newton's method from above."""
+    """The m with m + exp(a) (exp(m) - 1) = pace, by Halley's method from above."""
     growth = np.exp(min(agreement, 500.0))
     move = min(pace / (1.0 + growth), np.log1p(pace / growth))
     for _ in range(20):
-        excess = move + growth * np.expm1(move) - pace
-        step = excess / (1.0 + growth * np.exp(move))
+        grown = np.expm1(move)
+        bend = growth * (1.0 + grown)
+        step = (move + growth * grown - pace) / (1.0 + bend)
+        step /= 1.0 - 0.5 * step * bend / (1.0 + bend)
         move -= step
-        if abs(step) <= 1e-12 * move:
+        if abs(step) <= 1e-5 * min(move, 1.0):  # what is left is its cube
             break
     return move
 
@@ -310,23 +339,9 @@ def _fill_slopes(targets, user_slope, labels, row, scores, slopes):
 
 
 @_inlined
-def _sum(terms):
-    """The sum of `terms`, in eight lanes."""
-    n = len(terms)
-    whole = n // 8 * 8
-    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = terms.dtype.type(0.0)
-    for j in range(0, whole, 8):
-        m0 += terms[j]
-        m1 += terms[j + 1]
-        m2 += terms[j + 2]
-        m3 += terms[j + 3]
-        m4 += terms[j + 4]
-        m5 += terms[j + 5]
-        m6 += terms[j + 6]
-        m7 += terms[j + 7]
-    for j in range(whole, n):
-        m0 += terms[j]
-    return ((m0 + m4) + (m1 + m5)) + ((m2 + m6) + (m3 + m7))
+def _whole_vectors(n):
+    """The number `n` rounded up to a multiple of `LANES`, at least one."""
+    return max(n + LANES - 1, LANES) // LANES * LANES
 
 
 @_inlined
@@ -353,7 +368,9 @@ def _slopes_of_outputs(targets, user_slope, aware, labels, row, scores, part, sl
 
 
 class Work(NamedTuple):
-    """The state of one group of outputs, and memory for one row of at most `longest` entries.
+    """The state of one group of outputs, and memory for one row.
+
+    `longest` is that of `longest_row`.
 
     Dual averaging and FTRL work on `couples`: both sums of a weight move as one complex number.
 
@@ -367,8 +384,8 @@ class Work(NamedTuple):
     averages : (n_local * width,) or (0,)
         With averaging, what the average lags behind the weights, times t^2.
     intercept : (width, 2) float64, or (width, 3) with averaging
-    ones : (longest,) or (0,) float32
-        The values of rows that have none stored.
+    values : (longest,) float32
+        The values of rows that have none stored, or of the last row.
     scores, slopes, moves : (width,) float64
         Of each output for the present row: the slope, whose square is added up, and the mean slope
         along the step, which moves the weights.
@@ -384,7 +401,7 @@ class Work(NamedTuple):
     last_update: NDArray[np.float64]
     averages: NDArray[np.floating]
     intercept: NDArray[np.float64]
-    ones: NDArray[np.float32]
+    values: NDArray[np.float32]
     scores: NDArray[np.float64]
     slopes: NDArray[np.float64]
     moves: NDArray[np.float64]
@@ -421,7 +438,7 @@ def make_work(
         np.zeros(0) if last_update is None else last_update,
         np.zeros(0, real) if averages is None else averages.reshape(-1),
         intercept,
-        np.ones(0 if len(batch.values) else longest, np.float32),
+        np.ones(longest, np.float32),
         scores,
         slopes,
         moves,
@@ -434,8 +451,20 @@ def make_work(
 
 
 def longest_row(batch: Batch) -> int:
-    """The most entries of a row."""
-    return int((batch.indptr[1:] - batch.indptr[:-1]).max(initial=0))
+    """The most entries of a row, rounded up to a multiple of `LANES`."""
+    longest = int((batch.indptr[1:] - batch.indptr[:-1]).max(initial=1))
+    return -(-longest // LANES) * LANES
+
+
+@_inlined
+def _values_of_row(values, start, stop, spare):
+    """The values of a row, and others up to a multiple of `LANES`, `spare` ones if need be."""
+    whole = _whole_vectors(stop - start)
+    if start + whole <= len(values):
+        return values[start : start + whole]
+    for j in range(len(values) - start):
+        spare[j] = values[start + j]
+    return spare[:whole]
 
 
 @_inlined
@@ -456,12 +485,12 @@ def _learn_online(
       slopes)``: the step.
     """
     indptr, indices, values, row_scale, labels, importance = batch
-    fit_intercept, stored = targets.fit_intercept, len(values) > 0
+    fit_intercept = targets.fit_intercept
     aware = _is_aware(targets, user_slope, hyperparameters)
     for row in range(len(indptr) - 1):
         start, stop = indptr[row], indptr[row + 1]
         ids = indices[start:stop]
-        xs = values[start:stop] if stored else work.ones[: stop - start]
+        xs = _values_of_row(values, start, stop, work.values)
         scale = np.float64(row_scale[row]) if len(row_scale) else 1.0
         remaining = importance[row] if len(importance) else 1.0
         share = max(remaining / MAX_STEPS, 1.0)
@@ -546,7 +575,9 @@ def _average_lag(work, fit_intercept, ids, xs, scale, t, k):
     width, terms = len(work.scores), work.terms
     for j in range(len(ids)):
         terms[j] = work.averages[_place(ids[j], width, k)] * xs[j]
-    lag = scale * np.float64(_sum(terms[: len(ids)]))
+    for j in range(len(ids), len(xs)):
+        terms[j] = 0.0
+    lag = scale * np.float64(_sum(terms, len(xs)))
     if fit_intercept:
         lag += work.intercept[k, 2]
     return lag / (t * t)
@@ -581,18 +612,26 @@ def _group_settings(hyperparameters, t, real):
 
 @_inlined
 def _fixed_settings(delta, low, high, real):
-    # Below `tiny` the square of a gradient loses its digits, then vanishes. The metric never goes
-    # below it: with delta = 0, a gradient whose square is 0 would make a huge weight.
-    return real(delta), real(low), real(high), real(np.sqrt(np.finfo(real).tiny))
+    # Below `tiny` the square of a gradient loses its digits, then vanishes. Sums of squares count
+    # as no less: with delta = 0, a gradient whose square is 0 would make a huge weight.
+    return real(delta), real(low), real(high), real(np.finfo(real).tiny)
+
+
+@_inlined
+def _dual_rate(squares, settings, fixed):
+    """Step size of a coordinate."""
+    _, ridge, eta = settings
+    delta, _, _, tiny = fixed
+    return eta / (delta + np.sqrt(max(squares, tiny)) + ridge)
 
 
 @_inlined
 def _dual_weight(dual, squares, settings, fixed):
-    threshold, ridge, eta = settings
-    delta, low, high, tiny = fixed
+    threshold, _, _ = settings
+    _, low, high, tiny = fixed
     shrunk = max(abs(dual) - threshold, tiny - tiny)
-    curvature = max(delta + np.sqrt(squares) + ridge, tiny)
-    return min(max(-np.copysign(eta * shrunk / curvature, dual), low), high)
+    rate = _dual_rate(squares, settings, fixed)
+    return min(max(-np.copysign(rate * shrunk, dual), low), high)
 
 
 @_inlined
@@ -632,15 +671,21 @@ def _place(index, width, k):
 
 @_inlined
 def _dual_score(work, settings, fixed, ids, xs, k, width):
-    """<w, x> of one row, before the row's scale; its sums and weights are kept."""
+    """<w, x> of one row, before the row's scale; its sums and weights are kept.
+
+    The surplus of `xs` over `ids` meets sums of 0, whose weights are 0.
+    """
     couples, weights, terms = work.couples, work.weights[k], work.terms
     gathered, sums = work.gathered[k], work.sums[k]
+    last = np.uint64(len(xs) - LANES)
+    for j in range(LANES):
+        gathered[last + np.uint64(j)] = 0.0
     for j in range(len(ids)):
         gathered[j] = couples[_place(ids[j], width, k)]
-    for j in range(len(ids)):
+    for j in range(len(xs)):
         weights[j] = _dual_weight(sums[2 * j], sums[2 * j + 1], settings, fixed)
         terms[j] = weights[j] * xs[j]
-    return _sum(terms[: len(ids)])
+    return _sum(terms, len(xs))
 
 
 @_inlined
@@ -653,16 +698,16 @@ def _dual_move(work, hyperparameters, targets, labels, row, ids, xs, scale, t, p
     sums, terms, products = work.sums[k], work.terms, work.other_terms
     real = sums.dtype.type
     settings, fixed = _group_settings(hyperparameters, t, real)
-    _, ridge, eta = settings
-    delta, _, _, tiny = fixed
     scaled = real(slope * scale)
-    for j in range(len(ids)):
+    for j in range(len(xs)):
         gradient = scaled * xs[j]
         dual, grown = sums[2 * j], sums[2 * j + 1] + gradient * gradient
-        terms[j] = eta * xs[j] / max(delta + np.sqrt(grown) + ridge, tiny) * xs[j]
+        terms[j] = _dual_rate(grown, settings, fixed) * xs[j] * xs[j]
         products[j] = xs[j] * _dual_weight(dual, grown, settings, fixed)
-    pace = scale * scale * np.float64(_sum(terms[: len(ids)]))
-    score = scale * np.float64(_sum(products[: len(ids)]))
+    for j in range(len(ids), len(xs)):
+        terms[j] = 0.0
+    pace = scale * scale * np.float64(_sum(terms, len(xs)))
+    score = scale * np.float64(_sum(products, len(xs)))
     if targets.fit_intercept:
         bias = work.intercept[k]
         grown = bias[1] + slope * slope
@@ -684,7 +729,7 @@ def _dual_learn(work, hyperparameters, ids, xs, slope, move, k, width, t):
     slope, move, eta = real(slope), real(move), real(hyperparameters.step_size)
     rounding = _rounding(t, real)
     if hyperparameters.proximal:
-        for j in range(len(ids)):
+        for j in range(len(xs)):
             gradient = slope * xs[j]
             squares = sums[2 * j + 1]
             grown = _add_square(squares, gradient * gradient, rounding)
@@ -692,24 +737,24 @@ def _dual_learn(work, hyperparameters, ids, xs, slope, move, k, width, t):
             sums[2 * j] = _add(sums[2 * j], change, rounding)
             sums[2 * j + 1] = grown
     else:
-        for j in range(len(ids)):
+        for j in range(len(xs)):
             gradient = slope * xs[j]
             sums[2 * j] = _add(sums[2 * j], move * xs[j], rounding)
             sums[2 * j + 1] = _add_square(sums[2 * j + 1], gradient * gradient, rounding)
     for j in range(len(ids)):
         couples[_place(ids[j], width, k)] = gathered[j]
     if len(work.averages):
-        _dual_average(work, hyperparameters, ids, k, width, t)
+        _dual_average(work, hyperparameters, ids, xs, k, width, t)
 
 
 @_inlined
-def _dual_average(work, hyperparameters, ids, k, width, t):
+def _dual_average(work, hyperparameters, ids, xs, k, width, t):
     """Note that the weights of output `k`, kept by `_dual_score`, are now those of its sums."""
     sums, weights, terms, averages = work.sums[k], work.weights[k], work.terms, work.averages
     real = sums.dtype.type
     settings, fixed = _group_settings(hyperparameters, t, real)
     count = real(t * t)
-    for j in range(len(ids)):
+    for j in range(len(xs)):
         weight = _dual_weight(sums[2 * j], sums[2 * j + 1], settings, fixed)
         terms[j] = count * (weight - weights[j])
     for j in range(len(ids)):
@@ -1352,9 +1397,12 @@ def _predict_scores(batch, weights, intercept, scores, ones, memory):
         ids = indices[start:stop]
         xs = values[start:stop] if stored else ones[: stop - start]
         if n_outputs == 1:
+            whole = _whole_vectors(len(ids))
             for j in range(len(ids)):
                 memory[j] = flat[np.uint32(ids[j])] * xs[j]
-            sums[0] = _sum(memory[: len(ids)])
+            for j in range(len(ids), whole):
+                memory[j] = 0.0
+            sums[0] = _sum(memory, whole)
         else:
             sums[:] = 0.0
             for j in range(len(ids)):
