@@ -42,6 +42,20 @@ def test_a_huge_weight_of_a_row_is_a_bounded_number_of_steps(update):
     assert np.isfinite(result.model.weights).all()
 
 
+@pytest.mark.parametrize("labels", ["binary", "multilabel"])
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_step_does_not_depend_on_the_rows_beside_it(update, labels):
+    """Kernels read vectors, which go on into the next row; beyond the last there is none."""
+    rows = make_data((40,), labels=labels, entries=20).read(0)
+    each = [rows.slice(number, number + 1) for number in range(rows.n_rows)]
+    together, alone = (
+        train(as_dataset(parts), update=update, average=True, shuffle=False, **SETTINGS).model
+        for parts in ([rows], each)
+    )
+    np.testing.assert_array_equal(together.weights, alone.weights)
+    assert together.report["progressive_loss"] == pytest.approx(alone.report["progressive_loss"])
+
+
 def test_nothing_is_compiled_twice():
     first = make_data((20,), labels="multilabel", weighted=True)
     rows = make_data((7,), labels="real").read(0)
