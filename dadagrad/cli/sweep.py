@@ -93,16 +93,16 @@ def sweep(
     # This module needs numba, which loads slowly.
     from dadagrad.training.sweep import make_grid
 
-    names = _split_losses(losses)
+    names = losses.split(",")
     values = {name: value for name, value in settings.items() if value is not None}
     config = make_config(None, values | {"loss": names[0], "holdout": holdout or 0.0})
     for path in paths:
-        _check_path(path)
+        if not path.endswith((".json", ".csv", ".svg")):
+            raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")
     make_grid(config, names)
-    check_destinations(model, overwrite=overwrite, probe=False)
+    check_destinations(model, overwrite=overwrite)
     rows = open_data(data, reading, display, resources, shuffle=settings["shuffle"])
     check_data(rows, config, None, resources)
-    check_destinations(model, overwrite=overwrite)
     result = dadagrad.sweep(
         rows,
         config,
@@ -122,17 +122,6 @@ def sweep(
     best = result.best.model.report["settings"][0] | {"loss": result.best.model.loss}
     lines = _table_lines(list(map(_flat, result.table)), best, output_width())
     display.show_lines([*lines, f"Model of the setting marked * saved to {model}."])
-
-
-def _split_losses(text: str) -> list[str]:
-    """Split names of losses at commas, but not where a comma separates parameters of one."""
-    names: list[str] = []
-    for part in text.split(","):
-        if names and "=" in part and ":" not in part:
-            names[-1] += f",{part}"
-        else:
-            names.append(part)
-    return names
 
 
 def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,12 +159,6 @@ def _table_lines(
         "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
         for line in zip(*columns.values(), strict=True)
     ]
-
-
-def _check_path(path: str) -> None:
-    """Refuse a file of an unknown kind before training."""
-    if not path.endswith((".json", ".csv", ".svg")):
-        raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")
 
 
 def _is_picture(path: str) -> bool:
