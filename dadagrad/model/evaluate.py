@@ -107,8 +107,9 @@ def evaluate(
     begun = time.perf_counter()
     if threads is not None and (type(threads) is not int or threads < 1):
         raise InputError(f"threads must be a whole number of at least 1, not {threads!r}")
-    model, data = open_both(model, data, **options)
-    data = suit(model.task, model.schema, data)
+    if isinstance(model, str | os.PathLike):
+        model = Model.load(model)
+    data = suit(model.task, model.schema, as_dataset(data, like=model, **options))
     scored = score_partitions(model, data, progress, threads)
     if model.task == "ranking":
         result = _evaluate_ranking(data, scored)
@@ -207,15 +208,6 @@ def suit(task: Task, trained: Schema, data: Dataset) -> Dataset:
     if not has_classes(task):  # any numbers will do
         known = tuple(LabelColumn(column.name) for column in known)
     return with_label_columns(data, known, data.schema.n_features)
-
-
-def open_both(
-    model: Model | str | os.PathLike[str], data: Any, **options: Any
-) -> tuple[Model, Dataset]:
-    """Open the model, if it is given by URL, and the data; raw rows get the model's features."""
-    if isinstance(model, str | os.PathLike):
-        model = Model.load(model)
-    return model, as_dataset(data, like=model, **options)
 
 
 def score_partitions(
