@@ -127,12 +127,10 @@ def report(
     names, the time of each part of the run, the settings, and the command that makes the model
     again. It needs no other file and no network, and prints well.
     """
-    if out == "-":
-        click.echo(dadagrad.report(run, holdout=holdout, format=kind, top=top), nl=False)
-        return
     text = dadagrad.report(run, out, holdout=holdout, format=kind, top=top, overwrite=overwrite)
-    n_bytes = len(text.encode())
-    display.show_result({"out": out, "bytes": n_bytes}, bytes=size_text(n_bytes))
+    if out != "-":
+        n_bytes = len(text.encode())
+        display.show_result({"out": out, "bytes": n_bytes}, bytes=size_text(n_bytes))
 
 
 @click.command()

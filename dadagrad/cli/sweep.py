@@ -90,7 +90,8 @@ def sweep(
     first pass, the worse half of those with the same penalties is dropped. A sweep has no
     checkpoints: one that stops begins again.
     """
-    # This module needs numba, which loads slowly.
+    # These modules need numba and pyarrow, which load slowly.
+    from dadagrad.storage.output import output_file
     from dadagrad.training.sweep import make_grid
 
     names = losses.split(",")
@@ -115,7 +116,9 @@ def sweep(
         raise Interrupted(f"stopped after {result.best.report['rows']:,} rows; nothing was saved")
     result.best.save(model)
     for path in sorted(paths, key=_is_picture):  # there may be nothing to draw
-        _write_path(path, result.path)
+        text = _path_text(path, result.path)
+        with output_file(path, overwrite=True) as file:
+            file.write(text.encode())
     if display.as_json:
         print_json({"model": model, "best": result.best.report, "settings": result.table})
         return
@@ -163,15 +166,6 @@ def _table_lines(
 
 def _is_picture(path: str) -> bool:
     return path.endswith(".svg")
-
-
-def _write_path(path: str, entries: Sequence[Mapping[str, Any]]) -> None:
-    text = _path_text(path, entries)
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _path_text(path: str, entries: Sequence[Mapping[str, Any]]) -> str:

@@ -89,10 +89,6 @@ def scores_of(model, data):
     return np.concatenate([model.scores(rows) for rows in all_rows(data)])
 
 
-def labels_of(data):
-    return np.concatenate([rows.labels for rows in all_rows(data)])
-
-
 def binary(seed=0):
     return np.random.default_rng(seed).choice([-1.0, 1.0], (65, 1))
 
