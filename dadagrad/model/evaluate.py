@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset, LabelColumn, Schema, check_labels
 from dadagrad.data.ingest.ingest import as_dataset
+from dadagrad.data.ingest.workers import WorkerPool
 from dadagrad.data.rows import Rows
 from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import InputError
@@ -41,7 +41,6 @@ RowsDone = Callable[[int, int], None]
 
 Array = NDArray[np.float64]
 Scored = tuple[int, Rows, Array]
-T = TypeVar("T")
 
 
 def evaluate(
@@ -222,30 +221,15 @@ def score_partitions(
         rows = data.read(number)
         return rows, model.scores(rows)
 
-    first = 0
-    for number, (rows, scores) in enumerate(_ahead(score, len(data.partitions), threads)):
-        refuse_not_finite(scores, f"{data.url}, partition {data.partitions[number].name}, row")
-        yield first, rows, scores
-        first += rows.n_rows
-        if progress is not None:
-            progress(first, data.n_rows)
-
-
-def _ahead(function: Callable[[int], T], n: int, threads: int | None) -> Iterator[T]:
-    """Yield `function` of each number below `n`, in order, and call it ahead on threads."""
-    threads = threads or available_cores()
-    pending: deque[Future[T]] = deque()
+    first, threads = 0, threads or available_cores()
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad") as pool:
-        try:
-            for number in range(n):
-                pending.append(pool.submit(function, number))
-                if len(pending) > threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        parts = WorkerPool(pool.submit, threads + 1)(score, range(len(data.partitions)))
+        for number, (rows, scores) in enumerate(parts):
+            refuse_not_finite(scores, f"{data.url}, partition {data.partitions[number].name}, row")
+            yield first, rows, scores
+            first += rows.n_rows
+            if progress is not None:
+                progress(first, data.n_rows)
     POOL.release()
 
 
