@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +54,12 @@ def inspect(url: str, top: int, verify: bool, display: Display) -> None:
         else:
             _show_model(model, top)
     else:
-        data = _open_data(url, content)
+        try:
+            data = dadagrad.open_dataset(url)
+        except InputError as error:
+            raise InputError(
+                f"{url} is not a model, a dataset or a folder of checkpoints: {error}"
+            ) from error
         description = _describe_data(data, url)
         if display.as_json:
             print_json(description)
@@ -63,24 +67,6 @@ def inspect(url: str, top: int, verify: bool, display: Display) -> None:
             print_facts(
                 data.facts() | {"size": size_text(description["bytes"]), "digest": data.digest}
             )
-
-
-def _open_data(url: str, content: str | None) -> Dataset:
-    from dadagrad.data.zarr.dataset import looks_like_zarr
-
-    try:
-        return dadagrad.open_dataset(url)
-    except InputError as error:
-        if looks_like_zarr(Storage(url)):
-            raise
-        reason = "check the URL"
-        if content:
-            reason = f"its Parquet files are of something else ({error})"
-        elif os.path.isfile(url):
-            reason = "make a dataset of a file of rows with `dadagrad ingest`"
-        raise InputError(
-            f"{url} is not a model, a dataset or a folder of checkpoints; {reason}"
-        ) from error
 
 
 def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
