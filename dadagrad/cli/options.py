@@ -317,7 +317,7 @@ def load_dask() -> None:
 
 def check_one_of(**options: Any) -> None:
     """Raise `click.UsageError` if more than one of the options is set."""
-    names = [f"--{name}" for name, value in options.items() if value is not None]
+    names = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
     if len(names) > 1:
         raise click.UsageError(f"{' and '.join(names)} exclude each other; give one of them")
 

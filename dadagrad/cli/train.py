@@ -15,6 +15,7 @@ from dadagrad.cli.options import (
     ON_ERROR,
     GroupedCommand,
     absolute,
+    check_one_of,
     grouped,
     resource_options,
     setting_options,
@@ -228,10 +229,7 @@ def _check_checkpoint_options(
     for option, value in named.items():
         if checkpoints is None and value is not None:
             raise click.UsageError(f"{option} has no effect without --checkpoints URL; give both")
-    if every is not None and seconds is not None:
-        raise click.UsageError(
-            "--checkpoint-every and --checkpoint-seconds exclude each other; give one of them"
-        )
+    check_one_of(checkpoint_every=every, checkpoint_seconds=seconds)
 
 
 @click.command(cls=GroupedCommand)
