@@ -29,6 +29,7 @@ from dadagrad.model.model import Model
 from dadagrad.model.ranking import RankingScores
 from dadagrad.optim.losses import LOSSES, Loss, check_targets
 from dadagrad.problem import Task, has_classes
+from dadagrad.settings import Number
 
 MAX_SCORES = 2**19
 """Distinct scores from which the area under the ROC curve is computed."""
@@ -104,8 +105,7 @@ def evaluate(
         The model or the data cannot be read.
     """
     begun = time.perf_counter()
-    if threads is not None and (type(threads) is not int or threads < 1):
-        raise InputError(f"threads must be a whole number of at least 1, not {threads!r}")
+    Number(whole=True, minimum=1, optional=True).convert("threads", threads)
     if isinstance(model, str | os.PathLike):
         model = Model.load(model)
     data = suit(model.task, model.schema, as_dataset(data, like=model, **options))
