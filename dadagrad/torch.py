@@ -158,5 +158,5 @@ def _column(tensor: Any) -> Array:
 
 def _as_text(registry: Registry[Any], value: Any) -> Any:
     """The text of a built-in object, and an object of a user's class as it is."""
-    preconditioner = registry.make(value)
-    return describe(preconditioner) if preconditioner.name in registry.classes else preconditioner
+    made = registry.make(value)
+    return describe(made) if made.name in registry.classes else made

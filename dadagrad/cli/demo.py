@@ -41,15 +41,8 @@ TEST_SHARE = 0.2
 @click.option(
     "--folder", metavar="DIR", help="New folder for all files.  [default: a temporary one]"
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Random seed of the corpus and of training.",
-)
 @output_options
-def demo(rows: int, workers: int, folder: str | None, seed: int, display: Display) -> None:
+def demo(rows: int, workers: int, folder: str | None, display: Display) -> None:
     """Try all commands on a made-up corpus.
 
     It trains, stops, resumes and evaluates in under a minute. The corpus has the statistics of
@@ -73,9 +66,9 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
 
     display.say(f"files go to {folder}")
     with step("corpus", f"making a corpus of {rows:,} rows"):
-        train_text = Corpus(rows, seed=seed)
+        train_text = Corpus(rows)
         n_bytes = train_text.write_text(f"{paths['train']}.svmlight")
-        test_text = Corpus(int(TEST_SHARE * rows), seed=seed, part=1)
+        test_text = Corpus(int(TEST_SHARE * rows), part=1)
         n_bytes += test_text.write_text(f"{paths['test']}.svmlight")
     with step("ingest", "ingesting it into partitions"):
         n_features, partition_nnz = train_text.n_features, 500_000  # a few for each worker
@@ -87,7 +80,7 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
     with ExitStack() as stack:
         with step("train", f"training on {workers} workers, to be stopped half way"):
             client = stack.enter_context(start_cluster(workers))
-            stopped = _train_half(display, paths, client, rows, seed)
+            stopped = _train_half(display, paths, client, rows)
         done = stopped.report["rows"]
         with step("resume", f"resuming: dadagrad resume {paths['checkpoints']}"):
             result = dadagrad.resume(
@@ -100,7 +93,7 @@ def demo(rows: int, workers: int, folder: str | None, seed: int, display: Displa
                 raise Interrupted("interrupted")
     with step("check", "training once more on threads, without a stop"):
         streams = result.report["streams"]
-        whole = dadagrad.train(paths["train"], seed=seed, streams=streams)
+        whole = dadagrad.train(paths["train"], streams=streams)
     with step("evaluate", "evaluating on rows it has not seen"):
         result.model.save(paths["model"])
         measured = dadagrad.evaluate(result.model, paths["test"])
@@ -132,12 +125,8 @@ def _make_folder(folder: str | None) -> str:
     return os.path.abspath(folder)
 
 
-def _train_half(
-    display: Display, paths: dict[str, str], client: Any, rows: int, seed: int
-) -> TrainResult:
+def _train_half(display: Display, paths: dict[str, str], client: Any, rows: int) -> TrainResult:
     """Train, and interrupt this process after half of the rows."""
-    config = dadagrad.TrainConfig(seed=seed)
-    data = dadagrad.open_dataset(paths["train"])
     stops: list[int] = []
 
     def stop_half_way(event: RoundEvent) -> None:
@@ -146,8 +135,7 @@ def _train_half(
             signal.raise_signal(signal.SIGINT)
 
     stopped = dadagrad.train(
-        data,
-        config,
+        paths["train"],
         client=client,
         checkpoints=paths["checkpoints"],
         callbacks=[RunDisplay(display), stop_half_way],

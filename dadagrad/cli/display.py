@@ -34,16 +34,12 @@ class Display(ProgressDisplay):
         super().__init__(quiet=quiet, progress=progress)
         self.as_json = as_json
 
-    def show_result(self, result: Mapping[str, Any], *, n_bytes: tuple[str, ...] = ()) -> None:
-        """Print the result to stdout.
-
-        People read the entries `n_bytes` with their unit, and none that are None.
-        """
+    def show_result(self, result: Mapping[str, Any], **shown: object) -> None:
+        """Print the result to stdout; people read what is `shown` instead of some entries."""
         if self.as_json:
             print_json(result)
         else:
-            shown = {**result, **{name: decimal(result[name]) for name in n_bytes}}
-            print_facts({name: value for name, value in shown.items() if value is not None})
+            print_facts({**result, **shown})
 
     def show_lines(self, lines: Iterable[str]) -> None:
         """Print lines to stdout, wrapped to the width of a terminal."""
@@ -68,13 +64,22 @@ def number(value: object) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.5g}"
 
 
+def size_text(n_bytes: int | None) -> str | None:
+    """Format a number of bytes for people, if it is known."""
+    return None if n_bytes is None else decimal(n_bytes)
+
+
 def print_json(result: Mapping[str, Any]) -> None:
     """Print one JSON object to stdout; infinities and NaN become null."""
     click.echo(strict_json(result))
 
 
 def print_facts(facts: Mapping[str, object], *, title: str = "") -> None:
-    """Print names and values to stdout, one a line and aligned; with a title, below it."""
+    """Print names and values to stdout, one a line and aligned; with a title, below it.
+
+    Those that are None are left out.
+    """
+    facts = {name: value for name, value in facts.items() if value is not None}
     if title:
         click.echo(f"\n{title}")
     names = max((len(name) for name in facts), default=0)

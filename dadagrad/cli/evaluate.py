@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 
 import dadagrad
-from dadagrad.cli.display import Display, print_facts
+from dadagrad.cli.display import Display, print_facts, size_text
 from dadagrad.cli.options import ON_ERROR, GroupedCommand, grouped, output_options
 from dadagrad.errors import OnError
 from dadagrad.summary import counted, duration
@@ -80,8 +80,7 @@ def predict(
     if out == "-":
         display.say(f"{counted(result['rows'], 'prediction')} in {duration(result['seconds'])}")
     else:
-        n_bytes = () if result["bytes"] is None else ("bytes",)
-        display.show_result({**result, "out": out}, n_bytes=n_bytes)
+        display.show_result(result | {"out": out}, bytes=size_text(result["bytes"]))
 
 
 @click.command()
@@ -128,11 +127,10 @@ def report(
     names, the time of each part of the run, the settings, and the command that makes the model
     again. It needs no other file and no network, and prints well.
     """
-    if out == "-":
-        click.echo(dadagrad.report(run, holdout=holdout, format=kind, top=top), nl=False)
-        return
     text = dadagrad.report(run, out, holdout=holdout, format=kind, top=top, overwrite=overwrite)
-    display.show_result({"out": out, "bytes": len(text.encode())}, n_bytes=("bytes",))
+    if out != "-":
+        n_bytes = len(text.encode())
+        display.show_result({"out": out, "bytes": n_bytes}, bytes=size_text(n_bytes))
 
 
 @click.command()

@@ -23,6 +23,7 @@ from dadagrad.errors import (
     origins,
     signals_to_end,
 )
+from dadagrad.storage.memory import free_addresses, free_memory
 
 ADVICE = (
     "free some, raise the limit (ulimit -v), or make smaller partitions (ingest with "
@@ -113,8 +114,6 @@ def failing_in_one_line() -> Iterator[None]:
 
 def _address_space_was_full() -> bool:
     """Return True if the limit of addresses was nearly reached: any error may come from that."""
-    from dadagrad.storage.memory import free_addresses
-
     free = free_addresses()
     if free is None:
         return False
@@ -123,15 +122,6 @@ def _address_space_was_full() -> bool:
         size, peak = (int(fields[name].split()[0]) << 10 for name in ("VmSize", "VmPeak"))
         free -= peak - size
     return free < _NEARLY_NOTHING
-
-
-def has_limited_addresses() -> bool:
-    """Return True if this process may take only so many addresses (``ulimit -v``)."""
-    try:
-        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
-    except ImportError:  # not on Windows
-        return False
-    return getrlimit(RLIMIT_AS)[0] != RLIM_INFINITY
 
 
 @contextmanager
@@ -179,7 +169,7 @@ def interruptible() -> Iterator[None]:
 
     handlers = dict.fromkeys(signals_to_end(), interrupt)
     handlers[_DEATH_OF_A_THREAD] = run_out_of_memory
-    limited = has_limited_addresses()
+    limited = free_addresses() is not None
     if limited:
         handlers[signal.SIGALRM] = look
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -202,8 +192,6 @@ def check_memory(*libraries: str) -> None:
 
     Where addresses are limited, load them: later there may be too little left.
     """
-    from dadagrad.storage.memory import free_addresses, free_memory
-
     if not libraries:
         light = click.get_current_context().info_name in ("evaluate", "predict", "inspect")
         libraries = tuple(MEGABYTES)[: -3 if light else -1]
@@ -221,7 +209,7 @@ def check_memory(*libraries: str) -> None:
                 f"there is not enough memory: the libraries of this command need {needed} MB of "
                 f"{kind}, and {free >> 20} MB are free; free some, or raise the limit (ulimit -v)"
             )
-    if has_limited_addresses():
+    if free_addresses() is not None:
         for name in libraries:
             with suppress(ModuleNotFoundError):  # not all are required
                 importlib.import_module(name)

@@ -145,8 +145,7 @@ def ingest(
     xz, zst). The dataset becomes visible when it is complete. Numbers of tables are scaled, and
     categories and words are hashed; --like applies the same to other data.
     """
-    if no_shuffle and shuffle is not None:
-        raise click.UsageError("--shuffle and --no-shuffle exclude each other; give one of them")
+    check_one_of(shuffle=shuffle, no_shuffle=no_shuffle or None)
     check_one_of(workers=workers, scheduler=client)
     with display.bar("reading", unit="bytes") as bar:
         report = dadagrad.ingest(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.filesize import decimal
 
 import dadagrad
-from dadagrad.cli.display import Display, number, output_width, print_facts, print_json
-from dadagrad.cli.failures import check_memory
+from dadagrad.cli.display import (
+    Display,
+    number,
+    output_width,
+    print_facts,
+    print_json,
+    size_text,
+)
+from dadagrad.cli.options import output_options
 from dadagrad.errors import DadagradError, InputError
 from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
@@ -31,52 +36,37 @@ if TYPE_CHECKING:
     help="Number of largest weights of each sign to show.",
 )
 @click.option("--verify", is_flag=True, help="Read and check every byte of checkpoints.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
-def inspect(url: str, top: int, verify: bool, as_json: bool) -> None:
+@output_options
+def inspect(url: str, top: int, verify: bool, display: Display) -> None:
     """Show a model, dataset or checkpoints."""
-    check_memory()
-    with Display().showing_logs():
-        content = content_at(Storage(url))
-        if verify and content is not Content.CHECKPOINTS:
-            raise click.UsageError("--verify is for checkpoints")
-        if content is Content.CHECKPOINTS:
-            description = _describe_checkpoints(url, verify=verify)
-            (print_json if as_json else _show_checkpoints)(description)
-        elif content is Content.MODEL:
-            model = dadagrad.Model.load(url)
-            if as_json:
-                from dadagrad.reports.document import describe_model
+    content = content_at(Storage(url))
+    if verify and content is not Content.CHECKPOINTS:
+        raise click.UsageError("--verify is for checkpoints")
+    if content is Content.CHECKPOINTS:
+        description = _describe_checkpoints(url, verify=verify)
+        (print_json if display.as_json else _show_checkpoints)(description)
+    elif content is Content.MODEL:
+        model = dadagrad.Model.load(url)
+        if display.as_json:
+            from dadagrad.reports.document import describe_model
 
-                print_json({"kind": "model"} | describe_model(model, top, url))
-            else:
-                _show_model(model, top)
+            print_json({"kind": "model"} | describe_model(model, top, url))
         else:
-            data = _open_data(url, content)
-            description = _describe_data(data, url)
-            if as_json:
-                print_json(description)
-            else:
-                n_bytes = description["bytes"]
-                size = {} if n_bytes is None else {"size": decimal(n_bytes)}
-                print_facts(data.facts() | size | {"digest": data.digest})
-
-
-def _open_data(url: str, content: str | None) -> Dataset:
-    from dadagrad.data.zarr.dataset import looks_like_zarr
-
-    try:
-        return dadagrad.open_dataset(url)
-    except InputError as error:
-        if looks_like_zarr(Storage(url)):
-            raise
-        reason = "check the URL"
-        if content:
-            reason = f"its Parquet files are of something else ({error})"
-        elif os.path.isfile(url):
-            reason = "make a dataset of a file of rows with `dadagrad ingest`"
-        raise InputError(
-            f"{url} is not a model, a dataset or a folder of checkpoints; {reason}"
-        ) from error
+            _show_model(model, top)
+    else:
+        try:
+            data = dadagrad.open_dataset(url)
+        except InputError as error:
+            raise InputError(
+                f"{url} is not a model, a dataset or a folder of checkpoints: {error}"
+            ) from error
+        description = _describe_data(data, url)
+        if display.as_json:
+            print_json(description)
+        else:
+            print_facts(
+                data.facts() | {"size": size_text(description["bytes"]), "digest": data.digest}
+            )
 
 
 def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
@@ -155,12 +145,11 @@ def _show_checkpoints(description: dict[str, Any]) -> None:
         "checkpoints": f"{len(description['checkpoints'])}{checked}",
         "data": data.get("url"),
         "model": notes.get("model"),
-        "settings": settings_text(description["config"] or {}),
+        "settings": settings_text(description["config"] or {}) or None,
     }
-    print_facts({name: value for name, value in facts.items() if value})
+    print_facts(facts)
     for info in description["checkpoints"]:
         unusable = "" if info["valid"] else "  (not usable)"
         title = f"step {number(info['step'])}{unusable}"
         facts = {name: info[name] for name in ("key", "created", "rows", "problem")}
-        facts |= {"bytes": None if info["bytes"] is None else decimal(info["bytes"])}
-        print_facts({name: text for name, text in facts.items() if text is not None}, title=title)
+        print_facts(facts | {"bytes": size_text(info["bytes"])}, title=title)

@@ -205,17 +205,6 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_display
 
 
-def training_output(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of `output_options` and `callback_options`, and ``--progress``."""
-    return grouped("Output")(
-        "--progress",
-        type=click.Choice(("line", "table")),
-        help="Show progress in one line, or in a table. The table has a line at each doubling of "
-        "the rows.",
-        shown_default="line on a terminal",
-    )(output_options(callback_options(command)))
-
-
 def resource_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of threads, workers and memory, from which the command gets `resources`."""
     parallel = grouped("Parallel")
@@ -266,15 +255,23 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     return n_bytes
 
 
-def callback_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--log`` and ``--dashboard``, from which the command gets `callbacks` for its run."""
+def training_output(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options for the output of a run, from which the command gets `callbacks` for it.
 
-    @grouped("Output")(
-        "--log",
-        metavar="FILE.jsonl",
-        help="Local file for a log of the run as JSON lines.",
+    They come with those of `output_options`.
+    """
+    output = grouped("Output")
+
+    @output(
+        "--progress",
+        type=click.Choice(("line", "table")),
+        help="Show progress in one line, or in a table. The table has a line at each doubling of "
+        "the rows.",
+        shown_default="line on a terminal",
     )
-    @grouped("Output")(
+    @output_options
+    @output("--log", metavar="FILE.jsonl", help="Local file for a log of the run as JSON lines.")
+    @output(
         "--dashboard",
         is_flag=False,
         flag_value="127.0.0.1:0",
@@ -320,7 +317,7 @@ def load_dask() -> None:
 
 def check_one_of(**options: Any) -> None:
     """Raise `click.UsageError` if more than one of the options is set."""
-    names = [f"--{name}" for name, value in options.items() if value is not None]
+    names = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
     if len(names) > 1:
         raise click.UsageError(f"{' and '.join(names)} exclude each other; give one of them")
 

@@ -7,6 +7,7 @@ import shlex
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -155,11 +156,11 @@ def _check_effects(problem: Problem) -> None:
 
 
 def check_destinations(
-    model: str, checkpoints: str | None = None, *, overwrite: bool = False, probe: bool = True
+    model: str, checkpoints: str | None = None, *, overwrite: bool = False
 ) -> None:
     """Raise unless a model can be written to the URL `model`, and checkpoints to their URL.
 
-    A model that is there already is replaced with `overwrite` alone. A `probe` is written.
+    A model that is there already is replaced with `overwrite` alone.
     """
     for url, kind, option in (
         (model, Content.MODEL, "--model"),
@@ -178,15 +179,14 @@ def check_destinations(
                 f"there is a model at {url} already; give another --model, or --overwrite to "
                 "replace it"
             )
-    if not probe:
-        return
     storage = Storage(model)
-    is_new = storage.is_local and not os.path.exists(storage.local_path())
+    path = Path(storage.local_path()) if storage.is_local else None
+    new_folders = [each for each in (path, *path.parents) if not each.exists()] if path else []
     storage.put("model.part", b"")  # one name: the next command removes what a killed one leaves
     with suppress(DadagradError, OSError):
         storage.delete("model.part")
-        if is_new:
-            os.rmdir(storage.local_path())
+        for folder in new_folders:
+            folder.rmdir()
 
 
 def show_dry_run(prediction: DryRun, display: Display) -> None:

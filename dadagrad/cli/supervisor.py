@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from dadagrad.cli.failures import ADVICE, Failure, has_limited_addresses
+from dadagrad.cli.failures import ADVICE, Failure
 from dadagrad.errors import lacks_memory, signals_to_end
+from dadagrad.storage.memory import free_addresses, has_limited_group
 
 _DEATH_OF_PARENT = 1  # of prctl(2)
 _END_SECONDS = 5.0
@@ -24,7 +25,8 @@ _END_SECONDS = 5.0
 def supervised(command: Callable[[], None]) -> None:
     """Run a command here, or in a child process if its memory is limited."""
     can_wait = hasattr(signal, "sigwaitinfo") and hasattr(os, "memfd_create")
-    if not (can_wait and _has_limited_memory()) or ("-" in sys.argv and sys.stdin.isatty()):
+    is_limited = free_addresses() is not None or has_limited_group()
+    if not (can_wait and is_limited) or ("-" in sys.argv and sys.stdin.isatty()):
         command()
         return
     libraries = os.memfd_create("stderr")
@@ -49,14 +51,6 @@ def supervised(command: Callable[[], None]) -> None:
         raise
     finally:
         sys.stderr = sys.__stderr__  # what libraries have to say of the end of the process
-
-
-def _has_limited_memory() -> bool:
-    if has_limited_addresses():
-        return True
-    from dadagrad.storage.memory import has_limited_group
-
-    return has_limited_group()
 
 
 def _wait(child: int, waited: set[signal.Signals], libraries: int) -> int:

@@ -90,19 +90,20 @@ def sweep(
     first pass, the worse half of those with the same penalties is dropped. A sweep has no
     checkpoints: one that stops begins again.
     """
-    # This module needs numba, which loads slowly.
+    # These modules need numba and pyarrow, which load slowly.
+    from dadagrad.storage.output import output_file
     from dadagrad.training.sweep import make_grid
 
-    names = _split_losses(losses)
+    names = losses.split(",")
     values = {name: value for name, value in settings.items() if value is not None}
     config = make_config(None, values | {"loss": names[0], "holdout": holdout or 0.0})
     for path in paths:
-        _check_path(path)
+        if not path.endswith((".json", ".csv", ".svg")):
+            raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")
     make_grid(config, names)
-    check_destinations(model, overwrite=overwrite, probe=False)
+    check_destinations(model, overwrite=overwrite)
     rows = open_data(data, reading, display, resources, shuffle=settings["shuffle"])
     check_data(rows, config, None, resources)
-    check_destinations(model, overwrite=overwrite)
     result = dadagrad.sweep(
         rows,
         config,
@@ -115,24 +116,15 @@ def sweep(
         raise Interrupted(f"stopped after {result.best.report['rows']:,} rows; nothing was saved")
     result.best.save(model)
     for path in sorted(paths, key=_is_picture):  # there may be nothing to draw
-        _write_path(path, result.path)
+        text = _path_text(path, result.path)
+        with output_file(path, overwrite=True) as file:
+            file.write(text.encode())
     if display.as_json:
         print_json({"model": model, "best": result.best.report, "settings": result.table})
         return
     best = result.best.model.report["settings"][0] | {"loss": result.best.model.loss}
     lines = _table_lines(list(map(_flat, result.table)), best, output_width())
     display.show_lines([*lines, f"Model of the setting marked * saved to {model}."])
-
-
-def _split_losses(text: str) -> list[str]:
-    """Split names of losses at commas, but not where a comma separates parameters of one."""
-    names: list[str] = []
-    for part in text.split(","):
-        if names and "=" in part and ":" not in part:
-            names[-1] += f",{part}"
-        else:
-            names.append(part)
-    return names
 
 
 def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,23 +164,8 @@ def _table_lines(
     ]
 
 
-def _check_path(path: str) -> None:
-    """Refuse a file of an unknown kind before training."""
-    if not path.endswith((".json", ".csv", ".svg")):
-        raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")
-
-
 def _is_picture(path: str) -> bool:
     return path.endswith(".svg")
-
-
-def _write_path(path: str, entries: Sequence[Mapping[str, Any]]) -> None:
-    text = _path_text(path, entries)
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _path_text(path: str, entries: Sequence[Mapping[str, Any]]) -> str:

@@ -15,6 +15,7 @@ from dadagrad.cli.options import (
     ON_ERROR,
     GroupedCommand,
     absolute,
+    check_one_of,
     grouped,
     resource_options,
     setting_options,
@@ -137,12 +138,15 @@ def train(
     from dadagrad.training.initial import InitialState
 
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
-    if or_resume and checkpoints is None:
-        raise click.UsageError("--or-resume needs --checkpoints URL")
+    run_to_resume = None
+    if or_resume:
+        if checkpoints is None:
+            raise click.UsageError("--or-resume needs --checkpoints URL")
+        run_to_resume = checkpoints if CheckpointReader(checkpoints).list() else None
     if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
-    if model is not None and not (dry_run or or_resume):
-        check_destinations(model, checkpoints, overwrite=overwrite, probe=False)
+    if model is not None and not dry_run and run_to_resume is None:
+        check_destinations(model, checkpoints, overwrite=overwrite)
     values = {} if file is None else _read_settings(file)
     values |= {name: value for name, value in settings.items() if value is not None}
     if checkpoints is not None and all(map(is_raw, data)):
@@ -173,16 +177,15 @@ def train(
         "save_seconds": checkpoint_seconds or SAVE_SECONDS,
         "keep": keep or KEEP,
     }
-    if or_resume and checkpoints is not None and CheckpointReader(checkpoints).list():
-        meta = _newest_meta(checkpoints)
+    if run_to_resume is not None:
+        meta = _newest_meta(run_to_resume)
         from dadagrad.training.checkpoints.snapshot import check_settings
 
-        check_settings(meta["config"], config, checkpoints)
+        check_settings(meta["config"], config, run_to_resume)
         meta |= {"notes": metadata}
-        _resume(display, callbacks, resources, checkpoints, meta, rows, on_error, trace)
+        _resume(display, callbacks, resources, run_to_resume, meta, rows, on_error, trace)
         return
     check_data(rows, config, holdout, resources)
-    check_destinations(model, checkpoints, overwrite=overwrite)
     result = dadagrad.train(
         rows,
         config,
@@ -226,10 +229,7 @@ def _check_checkpoint_options(
     for option, value in named.items():
         if checkpoints is None and value is not None:
             raise click.UsageError(f"{option} has no effect without --checkpoints URL; give both")
-    if every is not None and seconds is not None:
-        raise click.UsageError(
-            "--checkpoint-every and --checkpoint-seconds exclude each other; give one of them"
-        )
+    check_one_of(checkpoint_every=every, checkpoint_seconds=seconds)
 
 
 @click.command(cls=GroupedCommand)

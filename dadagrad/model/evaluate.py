@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset, LabelColumn, Schema, check_labels
 from dadagrad.data.ingest.ingest import as_dataset
+from dadagrad.data.ingest.workers import WorkerPool
 from dadagrad.data.rows import Rows
 from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import InputError
@@ -29,6 +29,7 @@ from dadagrad.model.model import Model
 from dadagrad.model.ranking import RankingScores
 from dadagrad.optim.losses import LOSSES, Loss, check_targets
 from dadagrad.problem import Task, has_classes
+from dadagrad.settings import Number
 
 MAX_SCORES = 2**19
 """Distinct scores from which the area under the ROC curve is computed."""
@@ -41,7 +42,6 @@ RowsDone = Callable[[int, int], None]
 
 Array = NDArray[np.float64]
 Scored = tuple[int, Rows, Array]
-T = TypeVar("T")
 
 
 def evaluate(
@@ -105,10 +105,10 @@ def evaluate(
         The model or the data cannot be read.
     """
     begun = time.perf_counter()
-    if threads is not None and (type(threads) is not int or threads < 1):
-        raise InputError(f"threads must be a whole number of at least 1, not {threads!r}")
-    model, data = open_both(model, data, **options)
-    data = suit(model.task, model.schema, data)
+    Number(whole=True, minimum=1, optional=True).convert("threads", threads)
+    if isinstance(model, str | os.PathLike):
+        model = Model.load(model)
+    data = suit(model.task, model.schema, as_dataset(data, like=model, **options))
     scored = score_partitions(model, data, progress, threads)
     if model.task == "ranking":
         result = _evaluate_ranking(data, scored)
@@ -209,15 +209,6 @@ def suit(task: Task, trained: Schema, data: Dataset) -> Dataset:
     return with_label_columns(data, known, data.schema.n_features)
 
 
-def open_both(
-    model: Model | str | os.PathLike[str], data: Any, **options: Any
-) -> tuple[Model, Dataset]:
-    """Open the model, if it is given by URL, and the data; raw rows get the model's features."""
-    if isinstance(model, str | os.PathLike):
-        model = Model.load(model)
-    return model, as_dataset(data, like=model, **options)
-
-
 def score_partitions(
     model: Model, data: Dataset, progress: RowsDone | None = None, threads: int | None = None
 ) -> Iterator[Scored]:
@@ -230,30 +221,15 @@ def score_partitions(
         rows = data.read(number)
         return rows, model.scores(rows)
 
-    first = 0
-    for number, (rows, scores) in enumerate(_ahead(score, len(data.partitions), threads)):
-        refuse_not_finite(scores, f"{data.url}, partition {data.partitions[number].name}, row")
-        yield first, rows, scores
-        first += rows.n_rows
-        if progress is not None:
-            progress(first, data.n_rows)
-
-
-def _ahead(function: Callable[[int], T], n: int, threads: int | None) -> Iterator[T]:
-    """Yield `function` of each number below `n`, in order, and call it ahead on threads."""
-    threads = threads or available_cores()
-    pending: deque[Future[T]] = deque()
+    first, threads = 0, threads or available_cores()
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad") as pool:
-        try:
-            for number in range(n):
-                pending.append(pool.submit(function, number))
-                if len(pending) > threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        parts = WorkerPool(pool.submit, threads + 1)(score, range(len(data.partitions)))
+        for number, (rows, scores) in enumerate(parts):
+            refuse_not_finite(scores, f"{data.url}, partition {data.partitions[number].name}, row")
+            yield first, rows, scores
+            first += rows.n_rows
+            if progress is not None:
+                progress(first, data.n_rows)
     POOL.release()
 
 

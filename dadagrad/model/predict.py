@@ -16,9 +16,10 @@ from pyarrow.csv import CSVWriter
 from pyarrow.parquet import ParquetWriter
 
 from dadagrad.data.dataset import Dataset, LabelColumn
+from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.errors import InputError
 from dadagrad.model.base import refuse_not_finite
-from dadagrad.model.evaluate import RowsDone, open_both, score_partitions
+from dadagrad.model.evaluate import RowsDone, score_partitions
 from dadagrad.model.metrics import count_unseen
 from dadagrad.model.model import Model
 from dadagrad.model.raw import is_unprepared, read_raw
@@ -87,12 +88,13 @@ def predict(
     """
     begun = time.perf_counter()
     counts = {"rows": 0, "non_zeros": 0, "unseen": 0}
-    model = Model.load(model) if isinstance(model, str | os.PathLike) else model
+    if isinstance(model, str | os.PathLike):
+        model = Model.load(model)
     is_raw = is_unprepared(model.schema, data)
     if is_raw:
         tables = _raw_tables(model, data, on_error, counts)
     else:
-        model, data = open_both(model, data)
+        data = as_dataset(data, like=model)
         model.check_compatible(data.schema)
         tables = _stored_tables(model, data, counts, progress)
     url = os.fspath(out)

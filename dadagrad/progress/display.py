@@ -118,20 +118,6 @@ class Bar:
             )
         )
 
-    def update_run(self, event: RoundEvent) -> None:
-        """Show the pass, its error and loss; those of later passes are called training errors."""
-        number, passes = event.pass_number, event.run.config.passes
-        self.title = f"pass {number}" + (f"/{passes}" if passes > 1 else "")
-        self.update(event.rows, event.run.rows * passes, *_facts(event))
-
-
-def _facts(event: RoundEvent) -> list[str]:
-    if not event.passes[-1].weight:
-        return []
-    training = "training " if event.pass_number > 1 else ""
-    loss, error = f"loss {significant(event.loss)}", event.error
-    return [training + loss] if error is None else [f"{training}error {percent(error)}", loss]
-
 
 class RunTable:
     """Progress of a run in lines at 1, 2, 4, 8, ... rows and at the end of each pass.
@@ -200,7 +186,8 @@ class ProgressDisplay:
         self.console = Console(stderr=True, highlight=False)
         self._quiet = quiet
         is_terminal = self.console.is_terminal or self.console.is_jupyter
-        self._as_table = progress == "table" or not (progress == "line" or is_terminal)
+        as_table = progress == "table" or not (progress == "line" or is_terminal)
+        self.shows_table = as_table and not quiet
 
     def say(self, message: str) -> None:
         """Show one line, unless the display is quiet."""
@@ -234,22 +221,12 @@ class ProgressDisplay:
         """Yield a bar to be updated, of which the part `before` is done already."""
         if self._quiet:
             yield Bar(lambda line: None, math.inf, title, unit, before)
-        elif self._as_table:
+        elif self.shows_table:
             yield Bar(lambda line: self.say(str(line)), PLAIN_SECONDS, title, unit, before)
         else:  # the line is gone at the end
             with Live(console=self.console, transient=True, auto_refresh=False) as live:
                 show = partial(live.update, refresh=True)
                 yield Bar(show, LINE_SECONDS, title, unit, before)
-
-    @contextmanager
-    def run(self, rows_before: int, *, has_errors: bool) -> Iterator[Callable[[RoundEvent], None]]:
-        """Yield a function that shows the progress of a run at the end of a round."""
-        if self._as_table and not self._quiet:
-            table = RunTable(self.say, rows_before, has_errors=has_errors)
-            yield lambda event: table.update(event)
-        else:
-            with self.bar("pass 1", before=rows_before) as bar:
-                yield bar.update_run
 
 
 class _LogLines(logging.Handler):
@@ -273,17 +250,35 @@ class RunDisplay(Callback):
     def __init__(self, display: ProgressDisplay) -> None:
         self._display = display
         self._stack = ExitStack()
-        self._show: Callable[[RoundEvent], None] | None = None
+        self._progress: Bar | RunTable | None = None
 
     def on_begin(self, event: BeginEvent) -> None:
-        if event.rows_done and event.checkpoints is not None:
-            self._display.say(f"resuming after {event.rows_done:,} rows")
-        run = self._display.run(event.rows_done, has_errors=event.has_errors)
-        self._show = self._stack.enter_context(run)
+        display, rows = self._display, event.rows_done
+        if rows and event.checkpoints is not None:
+            display.say(f"resuming after {rows:,} rows")
+        if display.shows_table:
+            self._progress = RunTable(display.say, rows, has_errors=event.has_errors)
+        else:
+            self._progress = self._stack.enter_context(display.bar("pass 1", before=rows))
 
     def on_round(self, event: RoundEvent) -> None:
-        assert self._show is not None, "a run begins before its rounds"
-        self._show(event)
+        assert self._progress is not None, "a run begins before its rounds"
+        if isinstance(self._progress, RunTable):
+            self._progress.update(event)
+        else:
+            _update_bar(self._progress, event)
 
     def on_end(self, event: EndEvent) -> None:
         self._stack.close()
+
+
+def _update_bar(bar: Bar, event: RoundEvent) -> None:
+    """Show the pass, its error and loss; those of later passes are called training errors."""
+    number, passes = event.pass_number, event.run.config.passes
+    bar.title = f"pass {number}" + (f"/{passes}" if passes > 1 else "")
+    facts = []
+    if event.passes[-1].weight:
+        errors = [] if event.error is None else [f"error {percent(event.error)}"]
+        first, *others = [*errors, f"loss {significant(event.loss)}"]
+        facts = [f"training {first}" if number > 1 else first, *others]
+    bar.update(event.rows, event.run.rows * passes, *facts)

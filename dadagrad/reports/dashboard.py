@@ -14,8 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from dadagrad.errors import InputError
-from dadagrad.model.facts import changed_settings, commands
-from dadagrad.reports.document import Document, base, describe_model
+from dadagrad.reports.document import Document, base, describe_model, describe_settings
 from dadagrad.reports.page import HEADERS, answer
 from dadagrad.training.callbacks import (
     BeginEvent,
@@ -91,15 +90,8 @@ class Dashboard(Callback):
             "rows": event.rows_done,
             "rows_total": event.rows * event.config.passes,
         }
-        document = base("running") | {
-            "url": event.checkpoints,
-            "data": {"url": event.data, "rows": event.rows},
-            "config": config,
-            "settings": changed_settings(config),
-            "training": training,
-            "checkpoints": [],
-            "again": commands(config, event.data, None),
-        }
+        document = describe_settings("running", config, event.data, event.rows)
+        document |= {"url": event.checkpoints, "training": training, "checkpoints": []}
         self._show(document)
 
     def on_round(self, event: RoundEvent) -> None:

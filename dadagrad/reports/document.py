@@ -43,28 +43,16 @@ def describe(
     With `holdout`, data as for `dadagrad.evaluate`, the model is measured on them. Raises
     `InputError` if there is neither a model nor a run at the URL, and as `dadagrad.evaluate`.
     """
-    url = None
     if isinstance(run, TrainResult):
         run = run.model
     if isinstance(run, Model):
-        document = describe_model(run, top)
         model: Model | None = run
+        document = describe_model(run, top)
     else:
-        url = os.fspath(run)
-        content = content_at(Storage(url))
-        if content is Content.MODEL:
-            model = Model.load(url)
-            document = describe_model(model, top, url)
-        elif content is Content.CHECKPOINTS:
-            model, document = _describe_run(url, top)
-        else:
-            raise InputError(
-                f"{url} is not a model or a folder of checkpoints"
-                f"{f': it is {content}' if content else ''}; check the URL"
-            )
+        model, document = _describe_url(os.fspath(run), top)
     if holdout is not None:
         if model is None:
-            raise InputError(f"the run at {url} has learned from no rows: nothing can be measured")
+            raise InputError(f"the run at {run} has learned from no rows: nothing can be measured")
         data = as_dataset(holdout, like=model)
         measured = evaluate(model, data, curves=True)
         document["holdout"] = {"data": data.url, **measured}
@@ -83,13 +71,33 @@ def base(status: str) -> Document:
     }
 
 
+def describe_settings(
+    status: str, config: dict[str, Any], data: Any, rows: int | None, model: str | None = None
+) -> Document:
+    """Describe the data and the settings of a run, whose model is at the URL `model`."""
+    return base(status) | {
+        "url": model,
+        "data": {"url": data, "rows": rows},
+        "config": config,
+        "settings": changed_settings(config),
+        "again": commands(config, data, model),
+    }
+
+
 def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Document:
     """Describe a model and, by its report, the run that made it."""
     report = dict(model.report)
     config = report.pop("config", {})
     data = report.pop("data", None)
-    document = base("stopped" if report.get("complete") is False else "complete")
-    facts = {
+    passes = report.get("by_pass")
+    document = describe_settings(
+        "stopped" if report.get("complete") is False else "complete",
+        config,
+        data,
+        passes[0]["rows"] if passes else None,
+        url,
+    )
+    document["model"] = {
         "task": model.task,
         "loss": model.loss,
         "labels": [column.to_report() for column in model.label_columns],
@@ -99,10 +107,6 @@ def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Docu
         "digest": model.digest,
         "feature_space": model.feature_space,
     }
-    document |= {"url": url, "model": facts, "config": config}
-    document["settings"] = changed_settings(config)
-    passes = report.get("by_pass")
-    document["data"] = {"url": data, "rows": passes[0]["rows"] if passes else None}
     for name in ("curve", "sweep", "holdout"):
         if report.get(name):
             document[name] = report.pop(name)
@@ -117,30 +121,37 @@ def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Docu
         }
         for number, name in enumerate(model.output_names)
     ]
-    document["again"] = commands(config, data, url)
     return document
 
 
-def _describe_run(url: str, top: int) -> tuple[Model | None, Document]:
-    """Describe a run by its newest checkpoint; the model is None if it cannot be made."""
+def _describe_url(url: str, top: int) -> tuple[Model | None, Document]:
+    """Load and describe a model, or a run by its newest checkpoint.
+
+    The model is None if it cannot be made of the checkpoint.
+    """
+    content = content_at(Storage(url))
+    if content is Content.MODEL:
+        loaded = Model.load(url)
+        return loaded, describe_model(loaded, top, url)
+    if content is not Content.CHECKPOINTS:
+        raise InputError(
+            f"{url} is not a model or a folder of checkpoints"
+            f"{f': it is {content}' if content else ''}; check the URL"
+        )
     reader = CheckpointReader(url)
-    snapshot, listed = reader.load(), reader.list()
+    snapshot = reader.load()
     meta = snapshot.meta
     checkpoints = [
         {"steps": info.step, "created": info.created, "bytes": info.bytes, "valid": info.valid}
-        for info in listed
+        for info in reader.list()
     ]
     model = _model_of(snapshot, url)
     if model is not None:
-        return model, describe_model(model, top, url) | {"checkpoints": checkpoints}
-    document = base("stopped") | {"url": url, "config": meta["config"]}
-    data = meta["data"]["url"]
-    return None, document | {
-        "settings": changed_settings(meta["config"]),
-        "data": {"url": data, "rows": None},
-        "again": commands(meta["config"], data, None),
-        "checkpoints": checkpoints,
-    } | ({"curve": meta["curve"]} if meta.get("curve") else {})
+        document = describe_model(model, top)
+    else:
+        document = describe_settings("stopped", meta["config"], meta["data"]["url"], None)
+        document |= {"curve": meta["curve"]} if meta.get("curve") else {}
+    return model, document | {"url": url, "checkpoints": checkpoints}
 
 
 def _model_of(snapshot: Snapshot, url: str) -> Model | None:

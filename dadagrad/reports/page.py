@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +19,7 @@ from dadagrad.problem import has_classes
 from dadagrad.reports import sections
 from dadagrad.reports.document import TOP, describe
 from dadagrad.storage.documents import strict_json
-from dadagrad.storage.store import Storage
+from dadagrad.storage.output import output_file
 from dadagrad.summary import counted, duration, last_part, percent, short
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def report(
     run : Model, TrainResult or str
         A model, a result of training, or the URL of a model or of a folder of checkpoints.
     out : str, optional
-        File or URL to write.
+        File or URL to write; ``-`` is standard output.
     holdout : Dataset, str, pair (X, y) or data frame, optional
         Data on which the model is measured, as for `dadagrad.evaluate`; by default the report has
         the rows that the run held out, if there are any.
@@ -74,14 +75,11 @@ def report(
     """
     if format not in ("html", "json"):
         raise InputError(f"format must be 'html' or 'json', not {format!r}")
-    folder, separator, name = os.fspath(out or "").rpartition("/")
-    storage = Storage(folder + separator or ".")
-    if name and not overwrite and storage.exists(name):
-        raise InputError(f"{out} exists; give another file, or overwrite to replace it")
-    document = describe(run, holdout, top=top)
-    text = page(document) if format == "html" else strict_json(document) + "\n"
-    if name:
-        storage.put(name, text.encode())
+    with nullcontext() if out is None else output_file(os.fspath(out), overwrite) as file:
+        document = describe(run, holdout, top=top)
+        text = page(document) if format == "html" else strict_json(document) + "\n"
+        if file is not None:
+            file.write(text.encode())
     return text
 
 

@@ -10,7 +10,7 @@ from rich.filesize import decimal
 
 from dadagrad.model.facts import MAX_OUTPUTS
 from dadagrad.reports.charts import Axis, Chart, Series, plain_count, plain_number, plain_percent
-from dadagrad.summary import features_text, last_part, percent, short, significant, three
+from dadagrad.summary import features_text, last_part, listed, percent, short, significant, three
 
 Document = Mapping[str, Any]
 
@@ -263,20 +263,16 @@ def _settings(document: Document) -> list[tuple[str, str]]:
     )
     for column in model.get("labels") or ():
         values = column["values"] or {}
-        names = [
-            f"\u2068{name}\u2069" for name in values
-        ]  # from right to left, if it is written so
+        # From right to left, if it is written so.
+        names = [f"\u2068{name}\u2069" for name in values]
         if model.get("task") == "regression" and names:
             names, values = [f"{names[0]} to {names[-1]}"], {"": None}
         texts = [
             name if count is None else f"{name} ({count:,})"
             for name, count in zip(names, values.values(), strict=True)
         ]
-        more = f", and {len(texts) - 10:,} more" if len(texts) > 10 else ""
         if texts:
-            rows.append(
-                (f"labels {column['name']}".removesuffix(" label"), ", ".join(texts[:10]) + more)
-            )
+            rows.append((f"labels {column['name']}".removesuffix(" label"), listed(texts)))
     rows += [("features", f"{model['features']:,}")] if model else []
     if training.get("step_size") is not None:
         rows.append(("step size", f"{training['step_size']:.4g}"))

@@ -83,8 +83,8 @@ def test_checkpoints_and_their_damage(run, places, tmp_path):
 def test_an_unknown_url_is_one_error(run, places, tmp_path):
     (tmp_path / "file").write_text("x")
     pq.write_table(pa.table({"a": [1]}), tmp_path / "table.parquet")
-    assert "its Parquet files are of something else (" in run("inspect", tmp_path).error
+    assert "table.parquet: there is no column 'indices'" in run("inspect", tmp_path).error
     for url in (tmp_path / "none", tmp_path / "file"):
         assert "is not a model, a dataset or a folder of checkpoints" in run("inspect", url).error
-    assert "make a dataset of a file of rows" in run("inspect", tmp_path / "file").error
+    assert "make one with `dadagrad ingest" in run("inspect", tmp_path / "file").error
     assert "--verify is for checkpoints" in run("inspect", places.train, "--verify").error

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 import sklearn.metrics as sk
 from helpers.training_cases import label_columns
 from hypothesis import given
@@ -23,38 +24,34 @@ from dadagrad.storage.store import Storage
 N_FEATURES = 30
 
 
-def make_data(labels, *, weights=None, names=None, seed=0, n_features=N_FEATURES, sizes=(40, 25)):
-    """Sparse rows with the given (n_rows, n_columns) labels, in two partitions."""
-    random = np.random.default_rng(seed)
-    parts, start = [], 0
-    for size in sizes:
-        counts = random.integers(0, 6, size)
-        ids = np.concatenate([np.sort(random.permutation(n_features)[:count]) for count in counts])
-        parts.append(
-            Rows.from_csr(
-                np.concatenate([[0], np.cumsum(counts)]),
-                ids.astype(np.int64),
-                random.normal(size=len(ids)).astype(np.float32),
-                labels[start : start + size],
-                None if weights is None else weights[start : start + size],
-            )
+def make_data(labels, *, weights=None, names=None):
+    """Sparse rows with the given (65, n_columns) labels, in two partitions."""
+    X = scipy.sparse.random_array(
+        (65, N_FEATURES), density=0.1, format="csr", rng=0
+    ).sorted_indices()
+    parts = [
+        Rows.from_csr(
+            X[part].indptr.astype(np.int64),
+            X[part].indices.astype(np.int64),
+            X[part].data.astype(np.float32) - 0.5,
+            labels[part],
+            None if weights is None else weights[part],
         )
-        start += size
+        for part in (slice(0, 40), slice(40, 65))
+    ]
     columns = label_columns(labels, "y")
     if names is not None:
-        columns = tuple(
-            LabelColumn(column.name, column.values, column.counts, names) for column in columns
-        )
-    return MemoryDataset(parts, Schema(n_features, columns, weights is not None))
+        columns = tuple(replace(column, names=names) for column in columns)
+    return MemoryDataset(parts, Schema(N_FEATURES, columns, weights is not None))
 
 
-def make_model(task, columns, *, loss="hinge", seed=1, n_features=N_FEATURES, **more):
-    random = np.random.default_rng(seed)
+def make_model(task, columns, *, loss="hinge"):
+    random = np.random.default_rng(1)
     n_outputs = len(columns[0].values) if task == "multiclass" else len(columns)
-    ids = np.arange(0, n_features, 2)
+    ids = np.arange(0, N_FEATURES, 2)
     return Model(
-        n_features, ids, random.normal(size=(len(ids), n_outputs)).astype(np.float32),
-        random.normal(size=n_outputs), loss, task, tuple(columns), **more,
+        N_FEATURES, ids, random.normal(size=(len(ids), n_outputs)).astype(np.float32),
+        random.normal(size=n_outputs), loss, task, tuple(columns),
     )  # fmt: skip
 
 
@@ -87,10 +84,6 @@ def all_rows(data):
 
 def scores_of(model, data):
     return np.concatenate([model.scores(rows) for rows in all_rows(data)])
-
-
-def labels_of(data):
-    return np.concatenate([rows.labels for rows in all_rows(data)])
 
 
 def binary(seed=0):
@@ -266,7 +259,7 @@ def test_labels_that_were_text_are_matched_by_name():
     data = make_data(labels, names=("bee", "cat"))
     predicted = scores_of(model, data).argmax(axis=1)
     assert evaluate(model, data)["error"] == pytest.approx(np.mean(predicted != labels[:, 0] + 1))
-    wrong = with_part(data, 1, lambda rows: rows.labels.__setitem__(3, 5.0))
+    wrong = with_second(data, lambda rows: rows.labels.__setitem__(3, 5.0))
     with pytest.raises(InputError, match="row 3 has label 5 in column 'y0'"):
         evaluate(model, wrong)
 
@@ -295,15 +288,15 @@ def pair():
     return data, make_model("binary", data.schema.label_columns, loss="logistic")
 
 
-def with_part(data, number, change):
-    """The data, after `change` of the rows of one partition."""
+def with_second(data, change):
+    """The data, after `change` of the rows of the second partition."""
     parts = all_rows(data)
-    change(parts[number])
+    change(parts[1])
     return MemoryDataset(parts, data.schema)
 
 
 def test_labels_beyond_those_of_the_schema_are_named_by_row(pair):
-    data = with_part(pair[0], 1, lambda rows: rows.labels.__setitem__(3, 5.0))
+    data = with_second(pair[0], lambda rows: rows.labels.__setitem__(3, 5.0))
     with pytest.raises(InputError, match="row 43 has label 5 in column 'y0'"):
         evaluate(pair[1], data)
 
@@ -409,7 +402,7 @@ def test_predictions_have_no_name_before_they_are_complete(pair, tmp_path):
 
 def test_predictions_that_fail_leave_nothing(pair, tmp_path):
     data, model = pair
-    spoiled = with_part(data, 1, lambda rows: rows.values.fill(np.inf))
+    spoiled = with_second(data, lambda rows: rows.values.fill(np.inf))
     (tmp_path / "file").write_text("")
     for rows, out, error, message in (
         (spoiled, "p.parquet", InputError, r"part-00001, row \d is not finite"),

@@ -80,16 +80,16 @@ def test_onnx_predicts_from_raw_texts(folder, loss, n_classes, options):
     check(run(model, text=np.array(REVIEWS, object)), model, scores)
 
 
+@pytest.fixture(scope="module")
+def bigrams(folder):
+    return text_model(folder, "hinge", ngrams=2, norm="l2")
+
+
 @given(st.lists(st.text("aBcÉéñÜß _-,.;19\n\t", max_size=30), min_size=1, max_size=4))
 @settings(max_examples=30, deadline=None)
-def test_onnx_reads_texts_as_the_model_does(folder, texts):
-    model = text_model(folder, "hinge", ngrams=2, norm="l2") if not MODELS else MODELS[0]
-    MODELS[:] = [model]
-    scores = np.concatenate([model.scores(raw.rows) for raw in read_raw(model, texts)])
-    check(run(model, text=np.array(texts, object)), model, scores)
-
-
-MODELS = []
+def test_onnx_reads_texts_as_the_model_does(bigrams, texts):
+    scores = np.concatenate([bigrams.scores(raw.rows) for raw in read_raw(bigrams, texts)])
+    check(run(bigrams, text=np.array(texts, object)), bigrams, scores)
 
 
 def numbers(loss, n_classes=2, calibration="platt"):

@@ -4,7 +4,6 @@ import csv
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas
@@ -73,23 +72,9 @@ def test_a_raw_file_has_the_predictions_of_the_dataset(trained, tmp_path, suffix
         assert measured["confusion"] == measures[-1]["confusion"]
 
 
-@pytest.mark.parametrize("suffix", ["svm", "vw"])
-def test_a_raw_file_of_lines_has_the_predictions_of_the_dataset(tmp_path, suffix):
-    bar = "| " if suffix == "vw" else ""
-    raw, data = str(tmp_path / f"raw.{suffix}"), str(tmp_path / "data")
-    Path(raw).write_text("".join(f"{1 - 2 * (n % 2)} {bar}{n % 7 + 1}:2 9:1\n" for n in range(80)))
-    ingest(raw, data, shuffle=None)
-    model = train(data, **SETTINGS).model
-    of_raw, of_data = tmp_path / "of_raw.csv", tmp_path / "of_data.csv"
-    for source, out in ((raw, of_raw), (data, of_data)):
-        predict(model, source, str(out))
-    scores = [[row["score"] for row in read_csv(out)] for out in (of_raw, of_data)]
-    assert scores[0] == scores[1]
-
-
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "svm", "vw", "frame"])
 def test_rows_of_a_dataset_keep_their_file_and_line(tmp_path, monkeypatch, suffix):
-    """The shuffled rows of many blocks and runs have the places that raw rows have."""
+    """The shuffled rows of many blocks and runs have the places and scores that raw rows have."""
     for module in (files, readers):
         monkeypatch.setattr(module, "TASK_BYTES", 2_000)
     monkeypatch.setattr(external_shuffle, "RUN_BYTES", 5_000)
@@ -122,7 +107,8 @@ def test_rows_of_a_dataset_keep_their_file_and_line(tmp_path, monkeypatch, suffi
         table = pandas.read_parquet(tmp_path / f"{number}.parquet").sort_values([*columns, "line"])
         predicted.append(table[[*columns, "line", "score"]].reset_index(drop=True))
     assert len(predicted[0]) == (300 if suffix == "frame" else 600)
-    pandas.testing.assert_frame_equal(*predicted)
+    # Sums of scaled columns differ in their last bits.
+    pandas.testing.assert_frame_equal(*predicted, check_exact=suffix in ("svm", "vw"))
 
 
 @pytest.mark.parametrize("kind", ["folder", "glob"])

@@ -186,11 +186,11 @@ def test_the_menu_of_dask_has_a_link_to_the_page():
             assert answer.read().count(b'href="dadagrad"') == 1
 
 
-def dom(url, milliseconds=3_000):
-    """The elements of a page after a time, as a browser has them."""
+def dom(url):
+    """The elements of a page after three seconds, as a browser has them."""
     words = [
         BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-        f"--virtual-time-budget={milliseconds}", "--dump-dom", url,
+        "--virtual-time-budget=3000", "--dump-dom", url,
     ]  # fmt: skip
     return subprocess.run(words, capture_output=True, text=True, timeout=100, check=True).stdout
 

@@ -54,9 +54,6 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
@@ -203,7 +200,7 @@ def test_the_command_writes_a_page_and_does_not_replace_a_file(table, tmp_path):
     assert Path(page).read_text().startswith("<!doctype html>")
     again = run("report", model, "--out", page)
     assert again.exit_code == 2
-    assert "exists" in again.stderr
+    assert "there is a file" in again.stderr
     assert run("report", model, "--out", page, "--overwrite").exit_code == 0
     assert json.loads(run("report", model, "--out", "-", "--format", "json").stdout)["model"]
     missing = run("report", str(tmp_path), "--out", "-")
