@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from dadagrad.optim.regularizers import ElasticBox, L1Ball, Regularizer
+from helpers.update_cases import seeds
 
 N_FEATURES = 6
 SLACK = 1e-7  # of the weights: proxes that are iterated to, and the solvers
@@ -146,7 +147,6 @@ STREAMS = {
 
 
 streams = st.sampled_from(list(STREAMS))
-seeds = st.integers(0, 2**32 - 1)
 games = {"stream": streams, "seed": seeds, "eta": st.sampled_from([0.1, 0.7, 3.0])}
 """Strategies of arguments of `play`."""
 NOTHING = np.zeros(N_FEATURES)

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from helpers.training_cases import as_dataset, train_until
+from helpers.training_cases import as_dataset, dense_weights, train_until
 
 from dadagrad import InputError, TrainConfig, resume, train
 from dadagrad.data.rows import Rows
@@ -139,9 +139,8 @@ def test_every_composition_finds_the_optimum(preconditioner, penalty, update):
         loss=loss, update=update, batch_size=N_ROWS, passes=passes, fit_intercept=False,
         preconditioner=with_delta(text, delta), step_size=step_size, **PENALTIES[penalty],
     )  # fmt: skip
-    result = train(dataset(loss in LOSSES["numbers"]), config)
-    weights = np.zeros(N_FEATURES)
-    weights[result.model.ids] = result.model.weights[:, 0]
+    model = train(dataset(loss in LOSSES["numbers"]), config).model
+    weights = dense_weights(model)[:, 0].astype(float)
     least, start = optimum(loss, penalty)
     if penalty in ("simplex", "floor-simplex"):
         assert abs(weights.sum() - 1.0) < 1e-5
