@@ -15,6 +15,12 @@ Shapes = dict[str, tuple[int, ...]]
 """Shapes of arrays by name; each of their numbers has 8 bytes."""
 
 
+def quotient(numerator: Array | float, denominator: Array) -> Array:
+    """`numerator` / `denominator`, and 0 where that is not above 0."""
+    zeros = np.zeros(np.broadcast(numerator, denominator).shape)
+    return np.divide(numerator, denominator, out=zeros, where=denominator > 0)
+
+
 def rows_of(array: Array, ids: Ids | None) -> Array:
     """The rows `ids` of an array, or all of it."""
     return array if ids is None else array[ids]

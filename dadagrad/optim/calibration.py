@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.optim.arrays import Array
+from dadagrad.optim.arrays import Array, quotient
 from dadagrad.optim.registry import Finite, Named, Numbers, Registry, register
 
 BINS_PER_OCTAVE = 8
@@ -87,7 +87,7 @@ class Platt(Calibration):
         if not weights.any():
             return self
         low, high = 1.0 / (negative + 2.0), (positive + 1.0) / (positive + 2.0)
-        targets = np.divide(histogram @ [low, high], weights, where=weights > 0, out=0 * weights)
+        targets = quotient(histogram @ [low, high], weights)
 
         def loss(point: Array) -> float:
             odds = point @ features

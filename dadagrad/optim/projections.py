@@ -127,14 +127,7 @@ def entropic_floor_projection(weights: Array, floor: float) -> Array:
         At least 0, at most 1 / n.
     """
     n = len(weights)
-    check_floor(floor, n)
-    largest = weights.max(axis=0, initial=0.0)
-    if not (np.all(weights >= 0) and np.all(np.isfinite(largest)) and np.all(largest > 0)):
-        raise InputError(
-            "weights to be projected in relative entropy must be finite and not negative, with a "
-            "positive sum"
-        )
-    weights = weights / largest
+    weights = weights / weights.max(axis=0)
     ordered = np.sort(weights, axis=0)
     sums_of_larger = np.cumsum(ordered[::-1], axis=0)[::-1]
     free = 1.0 - floor * np.arange(n).reshape((n,) + (1,) * (weights.ndim - 1))

@@ -19,6 +19,7 @@ from dadagrad.data.views import hold_out
 from dadagrad.errors import DadagradError, InputError, OnError, TrainingError, name_options
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.model import Model
+from dadagrad.optim.losses import Loss
 from dadagrad.problem import Problem, make_problem
 from dadagrad.storage.memory import trim_malloc
 from dadagrad.training.callbacks import BeginEvent, Callback
@@ -34,12 +35,7 @@ from dadagrad.training.memory.available import WorkerMemory
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
 from dadagrad.training.result import TrainResult, make_model, make_report
-from dadagrad.training.schedule import (
-    Cursor,
-    make_schedule,
-    n_prefetched,
-    with_batch_size,
-)
+from dadagrad.training.schedule import Cursor, make_schedule, n_prefetched, with_batch_size
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
 from dadagrad.training.state import zero_state
 from dadagrad.training.step_size import choose_step_size
@@ -265,7 +261,7 @@ class Run:
             if cursor.round == 0 and passes > len(losses):
                 report = make_report(coordinator, self.readable, False, 1.0)
                 model = make_model(self.problem, coordinator.state, self.readable, report)
-                losses.append(float(self._evaluate(model)["loss"]))
+                losses.append(float(self.evaluate(model, self.problem.loss)["loss"]))
                 self.messages(f"pass {passes}: loss {losses[-1]:.5g} on the holdout")
                 if losses[-1] == min(losses):
                     record.best = coordinator.state.copy()
@@ -278,10 +274,10 @@ class Run:
                 return coordinator, False
             start = replace(start, state=coordinator.state, place=coordinator.place)
 
-    def _evaluate(self, model: Model, *, curves: bool = False) -> dict[str, Any]:
+    def evaluate(self, model: Model, loss: Loss, *, curves: bool = False) -> dict[str, Any]:
+        """Measure a model on the rows that are held out."""
         assert self.held_out is not None
         threads = self.resources.local_threads
-        loss = self.problem.loss
         return evaluate(model, self.held_out, loss=loss, curves=curves, threads=threads)
 
     def learn(
@@ -362,14 +358,13 @@ class Run:
             **facts,
             **constant_metrics(self.problem, self.readable),
         }
-        if complete and (
-            warning := worse_than_constant(self.problem, report, coordinator.place.passes)
-        ):
+        passes = coordinator.place.passes
+        if complete and (warning := worse_than_constant(self.problem, report, passes)):
             logger.warning(warning)
         trim_malloc()  # the memory of the partitions, before the model takes some
         model = make_model(self.problem, coordinator.state, self.readable, report)
         if self.held_out is not None and complete and "holdout" not in facts:
-            report["holdout"] = self._evaluate(model, curves=True)
+            report["holdout"] = self.evaluate(model, self.problem.loss, curves=True)
             if start.holdout.losses:
                 report["holdout"]["loss_of_pass"] = start.holdout.losses
         report["nonzeros"] = int(np.count_nonzero(model.weights))

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from dadagrad.config import TrainConfig, check_compiled, make_config
 from dadagrad.data.ingest.ingest import split_options
 from dadagrad.errors import InputError
-from dadagrad.model.evaluate import evaluate
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.registry import describe
 from dadagrad.problem import Problem
@@ -277,12 +276,9 @@ class _Sweep:
                 calibration = describe(calibrate(problem, coordinator.place.passes, place))
                 report = {"best": place, "calibration": calibration}
                 model = make_model(problem, coordinator.state, run.readable, report)
-                loss = problem.settings[place].loss
                 entry["nonzeros"] = int(np.count_nonzero(model.weights))
-                threads = run.resources.local_threads
-                holdouts[place] = measured = evaluate(
-                    model, run.held_out, loss=loss, curves=True, threads=threads
-                )
+                measured = run.evaluate(model, problem.settings[place].loss, curves=True)
+                holdouts[place] = measured
                 entry["holdout"] = {name: measured[name] for name in measured if name != "curves"}
                 values[place] = measured["error" if self._compares_errors else "loss"]
         best_place = int(np.argmin(values))

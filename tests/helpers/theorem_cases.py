@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from dadagrad.optim.regularizers import ElasticBox, L1Ball, Regularizer
+from helpers.update_cases import seeds
 
 N_FEATURES = 6
 SLACK = 1e-7  # of the weights: proxes that are iterated to, and the solvers
@@ -146,7 +147,6 @@ STREAMS = {
 
 
 streams = st.sampled_from(list(STREAMS))
-seeds = st.integers(0, 2**32 - 1)
 games = {"stream": streams, "seed": seeds, "eta": st.sampled_from([0.1, 0.7, 3.0])}
 """Strategies of arguments of `play`."""
 NOTHING = np.zeros(N_FEATURES)
@@ -215,9 +215,9 @@ class Game:
         phi = self.case.regularizer.value(rival)
         return self.suffered - sum(loss.value(rival) + phi for loss in self.losses)
 
-    def farthest(self, rival, order=np.inf):
-        """max over t <= T of |x* - x_t|, in the norm of that order."""
-        return float(np.linalg.norm(rival - self.weights, order, axis=1).max())
+    def farthest(self, rival):
+        """max over t <= T of |x* - x_t|_2."""
+        return float(np.linalg.norm(rival - self.weights, axis=1).max())
 
     def rivals(self):
         """The best fixed weights, 0, and points on the way to them and to the last weights."""
@@ -320,17 +320,24 @@ def ratio(regret, bound):
     return regret / bound
 
 
+def regret_bound(rival, size, total, eta, delta, longer=1.0):
+    """delta / 2 eta |x*|_2^2 + size^2 / 2 eta total + eta longer total.
+
+    `size` is how far the rival is, `total` the trace of G_T^(1/2), and `longer` the factor by which
+    steps may be too long.
+    """
+    return 0.5 * (delta * rival @ rival + size**2 * total) / eta + eta * longer * total
+
+
 def proposition_2(game, rival, eta, preconditioners, delta):
     """psi_T(x*) / eta + eta / 2 sum |g_t|^2 in the dual norm of H_t-1, with H_0 = delta I.
 
-    Duchi et al. (2011), proposition 2, with psi_t(x) = <x, H_t x> / 2; `metrics` are H_1, ..., H_T,
-    diagonals or matrices.
+    Duchi et al. (2011), proposition 2, with psi_t(x) = <x, H_t x> / 2; `preconditioners` are
+    H_1, ..., H_T.
     """
-    first = np.full(N_FEATURES, delta)
-    first = first if preconditioners.ndim == 2 else np.diag(first)
-    before = np.concatenate([first[None], preconditioners[:-1]])
+    before = np.concatenate([delta * np.eye(N_FEATURES)[None], preconditioners[:-1]])
     duals = sum(squared_dual(h, g) for h, g in zip(before, game.gradients, strict=True))
-    return 0.5 / eta * squared(preconditioners[-1], rival) + 0.5 * eta * duals
+    return 0.5 / eta * rival @ preconditioners[-1] @ rival + 0.5 * eta * duals
 
 
 def proposition_3(game, rival, eta, preconditioners):
@@ -339,25 +346,14 @@ def proposition_3(game, rival, eta, preconditioners):
     Duchi et al. (2011), proposition 3, with B_t(x, y) = |x - y|^2 / 2 in the norm of H_t.
     """
     growth = np.concatenate([preconditioners[:1], np.diff(preconditioners, axis=0)])
-    moved = sum(squared(h, rival - w) for h, w in zip(growth, game.weights, strict=True))
+    away = rival - game.weights
+    moved = sum(way @ h @ way for h, way in zip(growth, away, strict=True))
     duals = sum(squared_dual(h, g) for h, g in zip(preconditioners, game.gradients, strict=True))
     return 0.5 / eta * moved + 0.5 * eta * duals
 
 
-def squared(preconditioner, vector):
-    """<x, H x> of a diagonal or a matrix."""
-    return float(
-        vector @ (preconditioner * vector if preconditioner.ndim == 1 else preconditioner @ vector)
-    )
-
-
 def squared_dual(preconditioner, vector):
     """<x, H^+ x>; x must be in the range of H."""
-    if preconditioner.ndim == 1:
-        assert not vector[preconditioner == 0].any()
-        return float(
-            np.sum(np.square(vector[preconditioner > 0]) / preconditioner[preconditioner > 0])
-        )
     values, vectors = np.linalg.eigh(preconditioner)
     inner = vectors.T @ vector
     kept = values > 1e-10 * max(values[-1], 1e-300)

@@ -141,6 +141,13 @@ def dense_rows(rows, n_features=N_FEATURES):
     return matrix if rows.row_scale is None else matrix * rows.row_scale[:, None]
 
 
+def dense_weights(model):
+    """(n_features, n_outputs) weights of a model."""
+    weights = np.zeros((model.n_features, model.weights.shape[1]), np.float32)
+    weights[model.ids] = model.weights
+    return weights
+
+
 def make_schedule_of(data, config, chunk_rows=7):
     """A schedule whose online stretches are short, so that there are several in a partition."""
     rows = [partition.n_rows for partition in data.partitions]

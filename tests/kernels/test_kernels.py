@@ -16,6 +16,7 @@ from dadagrad.data.rows import Rows
 from dadagrad.kernels import training as kernels
 
 SETTINGS = {"batch_size": 1, "step_size": 0.3}
+VALUE = np.float32(0.3)
 
 
 def three_rows(value, weight=1.0):
@@ -102,6 +103,27 @@ def test_processes_that_start_together_compile_once(tmp_path):
     assert sorted(compiled) == ["0", "1"]
 
 
+def constant_feature(update, labels, state, t, step_size, l1=0.0, loss=kernels.HINGE):
+    """Rows of one feature of value 0.3, and one or more outputs with the `state` of it.
+
+    Returns a function that learns from all rows from t on, and the scores that it writes.
+    """
+    n_rows, width = len(labels), state.shape[1]
+    rows = np.arange(n_rows + 1), np.zeros(n_rows, np.int32), np.full(n_rows, VALUE)
+    batch = kernels.Batch(*rows, np.zeros(0, np.float32), labels[None], np.zeros(0))
+    targets = kernels.Targets(loss, 0.0, 1, np.zeros(width, int), np.ones(width), False)
+    is_ftrl = update == "ftrl"
+    steps = kernels.Hyperparameters(step_size, l1, 0.0, -np.inf, np.inf, 0.0, is_ftrl, False)
+    work = kernels.make_work(batch, state, np.zeros((width, 2)), np.full(1, t))
+    kernel = kernels.online_kernel(update == "mirror-descent", width)
+    scores = np.empty((width, n_rows))
+
+    def learn(t):
+        kernel(batch, targets, None, steps, work, t, scores, np.zeros((0, 0)))
+
+    return learn, scores
+
+
 @pytest.mark.parametrize(
     ("before", "n_parts"), [(2.0**22, 1), pytest.param(0.0, 5000, marks=pytest.mark.slow)]
 )
@@ -112,21 +134,13 @@ def test_squares_grow_without_end(update, width, before, n_parts):
 
     In single precision alone it would stand still. Units above and below a power of 2 differ.
     """
-    n_rows, value = 200_000, np.float32(0.3)
-    signs = np.ones((1, n_rows))
-    rows = np.arange(n_rows + 1), np.zeros(n_rows, np.int32), np.full(n_rows, value)
-    batch = kernels.Batch(*rows, np.zeros(0, np.float32), signs, np.zeros(0))
-    targets = kernels.Targets(kernels.HINGE, 0.0, 1, np.zeros(width, int), np.ones(width), False)
-    steps = kernels.Hyperparameters(1e-9, 0.0, 0.0, -np.inf, np.inf, 0.0, update == "ftrl", False)
+    n_rows, t = 200_000, 2.0**26 if before else 0.0
     state = np.zeros((1, width, 2), np.float32)
     state[..., 1] = before
-    t = 2.0**26 if before else 0.0
-    work = kernels.make_work(batch, state, np.zeros((width, 2)), np.full(1, t))
-    learn = kernels.online_kernel(update == "mirror-descent", width)
-    scores = np.empty((width, n_rows))
+    learn, _ = constant_feature(update, np.ones(n_rows), state, t, step_size=1e-9)
     for part in range(n_parts):
-        learn(batch, targets, None, steps, work, t + part * n_rows, scores, np.zeros((0, 0)))
-    exact = n_parts * n_rows * np.float64(value) ** 2
+        learn(t + part * n_rows)
+    exact = n_parts * n_rows * np.float64(VALUE) ** 2
     assert state[0, :, 1] - before == pytest.approx(exact, rel=1e-3)
 
 
@@ -155,17 +169,12 @@ def plain_scores(update, labels, x, primary, squares, t, eta, l1):
 @pytest.mark.parametrize("update", UPDATES)
 def test_weights_of_many_small_equal_gradients_stay_right(update):
     """Two gradients alone, each rounded the same way each time, would pull the weight aside."""
-    n_rows, t, eta, l1, value = 400_000, 2.0**30, 0.4, 1e-3, np.float32(0.3)
-    labels = np.where(np.arange(n_rows) % 10 < 7, 1.0, -1.0)
-    rows = np.arange(n_rows + 1), np.zeros(n_rows, np.int32), np.full(n_rows, value)
-    batch = kernels.Batch(*rows, np.zeros(0, np.float32), labels[None], np.zeros(0))
-    targets = kernels.Targets(kernels.LOGISTIC, 0.0, 1, np.zeros(1, int), np.ones(1), False)
-    steps = kernels.Hyperparameters(eta, l1, 0.0, -np.inf, np.inf, 0.0, update == "ftrl", False)
+    t, eta, l1 = 2.0**30, 0.4, 1e-3
+    labels = np.where(np.arange(400_000) % 10 < 7, 1.0, -1.0)
     squares = 0.0189 * t
     primary = 2.79 if update == "mirror-descent" else -(t * l1 + 2.79 * math.sqrt(squares) / eta)
     state = np.array([[[primary, squares]]], np.float32)
-    work = kernels.make_work(batch, state, np.zeros((1, 2)), np.full(1, t))
-    learn, scores = kernels.online_kernel(update == "mirror-descent", 1), np.empty((1, n_rows))
-    learn(batch, targets, None, steps, work, t, scores, np.zeros((0, 0)))
-    expected = plain_scores(update, labels, float(value), primary, squares, t, eta, l1)
+    learn, scores = constant_feature(update, labels, state, t, eta, l1, kernels.LOGISTIC)
+    learn(t)
+    expected = plain_scores(update, labels, float(VALUE), primary, squares, t, eta, l1)
     assert scores[0, -100_000:].mean() == pytest.approx(np.mean(expected[-100_000:]), rel=1e-3)

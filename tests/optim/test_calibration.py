@@ -18,12 +18,12 @@ ALIKE = 1e12  # so much importance came before that all rows count alike
 ONE_TARGET = Targets(0, 0.0, 1, np.zeros(1, np.int64), np.ones(1), True)
 
 
-def histogram_of(scores, labels):
-    """A histogram in which all rows count alike."""
+def histogram_of(scores, labels, share=1, weights=(), t=ALIKE):
+    """A histogram in which all rows count alike, unless they are the first, from `t` on."""
     histogram = np.zeros((N_BINS, 2))
-    rows = scores[None], np.asarray(labels, float)[None]
-    count_by_score(*rows, ONE_TARGET, False, 1, np.zeros(0), ALIKE, FIRST_KEY, histogram)
-    return histogram / ALIKE**3
+    rows = np.array(scores)[None], np.asarray(labels, float)[None]
+    count_by_score(*rows, ONE_TARGET, False, share, np.array(weights), t, FIRST_KEY, histogram)
+    return histogram / max(t, 1.0) ** 3
 
 
 def scores_and_labels(n_rows, slope=3.0):
@@ -128,31 +128,24 @@ def test_weights_that_grow_over_several_passes_are_calibrated():
 
 
 def test_a_row_of_weight_two_is_two_rows():
-    scores, labels = np.array([[0.5, -2.0, -2.0]]), np.array([[1.0, 0.0, 0.0]])
-    histograms = np.zeros((2, N_BINS, 2))
-    for n_rows, weights, histogram in ((2, [1.0, 2.0], histograms[0]), (3, [], histograms[1])):
-        rows = scores[:, :n_rows].copy(), labels[:, :n_rows].copy()
-        rest = np.array(weights), ALIKE, FIRST_KEY, histogram
-        count_by_score(*rows, ONE_TARGET, False, 1, *rest)
-    np.testing.assert_allclose(histograms[0], histograms[1], rtol=1e-11)
+    weighted = histogram_of([0.5, -2.0], [1, 0], weights=[1.0, 2.0])
+    repeated = histogram_of([0.5, -2.0, -2.0], [1, 0, 0])
+    np.testing.assert_allclose(weighted, repeated, rtol=1e-11)
 
 
 def test_a_row_after_twice_as_many_counts_eight_times():
     """Early scores are of other weights than the model's."""
-    scores, histogram = np.full((1, 200), np.nan), np.zeros((N_BINS, 2))
-    scores[0, [99, 199]] = -2.0, 2.0
-    rest = ONE_TARGET, False, 1, np.zeros(0), 0.0, FIRST_KEY, histogram
-    count_by_score(scores, np.ones((1, 200)), *rest)
+    scores = np.full(200, np.nan)
+    scores[[99, 199]] = -2.0, 2.0
+    histogram = histogram_of(scores, np.ones(200), t=0.0)
     early, late = histogram[histogram > 0]
     assert late == pytest.approx(8.0 * early)
 
 
 def test_a_row_counts_for_the_rows_without_a_score():
-    scores, histogram = np.full((1, 16), np.nan), np.zeros((N_BINS, 2))
-    scores[:, ::8] = 0.5, -2.0
-    rest = ONE_TARGET, False, 8, np.zeros(0), ALIKE, FIRST_KEY, histogram
-    count_by_score(scores, np.ones((1, 16)), *rest)
-    assert histogram.sum() / ALIKE**3 == pytest.approx(16.0)
+    scores = np.full(16, np.nan)
+    scores[::8] = 0.5, -2.0
+    assert histogram_of(scores, np.ones(16), share=8).sum() == pytest.approx(16.0)
 
 
 def test_averages_of_some_rows_calibrate_as_those_of_all(monkeypatch):

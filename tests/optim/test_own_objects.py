@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pytest
 from helpers.processes import local_cluster
-from helpers.training_cases import make_data
+from helpers.training_cases import interrupt_at, make_data
 from helpers.zarr_cases import write_zarr
 
 import dadagrad
@@ -17,8 +17,6 @@ from dadagrad import InputError
 from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner
 from dadagrad.optim.updates import DualAveraging
 from dadagrad.problem import make_problem
-from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.messages import StopRequested
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -148,25 +146,18 @@ def test_a_class_derived_from_a_built_in_one_runs_its_own_formulas(objects, batc
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_an_own_object_resumes_when_it_is_given_again(name, tmp_path, monkeypatch):
+def test_an_own_object_resumes_when_it_is_given_again(name, tmp_path):
     data, (objects, _) = data_of(name), PAIRS[name]
     settings = {"step_size": 0.2, "batch_size": 10, "passes": 2}
     whole = dadagrad.train(data, **settings, **objects)
-    request, calls = Watcher.request, []
-
-    def stop_early(watcher):
-        calls.append(1)
-        return StopRequested() if len(calls) == 5 else request(watcher)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Watcher, "request", stop_early)
-        stopped = dadagrad.train(data, checkpoints=str(tmp_path / "run"), **settings, **objects)
+    folder, stop = str(tmp_path / "run"), [interrupt_at(60)]
+    stopped = dadagrad.train(data, checkpoints=folder, callbacks=stop, **settings, **objects)
     assert not stopped.complete
     with pytest.raises(InputError, match="is not known; choose one of"):
-        dadagrad.resume(str(tmp_path / "run"), data=data)
+        dadagrad.resume(folder, data=data)
     with pytest.raises(InputError, match="was given, and the run has"):
-        dadagrad.resume(str(tmp_path / "run"), data=data, **{**objects, "update": "ftrl"})
-    resumed = dadagrad.resume(str(tmp_path / "run"), data=data, **objects)
+        dadagrad.resume(folder, data=data, **{**objects, "update": "ftrl"})
+    resumed = dadagrad.resume(folder, data=data, **objects)
     assert resumed.model.digest == whole.model.digest
 
 

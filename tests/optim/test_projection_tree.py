@@ -121,8 +121,6 @@ def test_a_feature_named_twice_gets_both_changes():
 def test_sizes_are_checked(n_features):
     with pytest.raises(InputError, match="n_features must be from 1 to 2147483647"):
         ProjectedGradient(radius=1.0).init(n_features, 1)
-    with pytest.raises(InputError, match="radius of projected-gradient must be a finite number"):
-        ProjectedGradient(radius=0.0)
 
 
 @given(seed=seeds, radius=st.sampled_from([0.3, 2.0]), by_ids=st.booleans())

@@ -242,8 +242,10 @@ class Shifting(ElasticBox):
             lambda: GroupL2(1.0, (2, 3)).prox(np.ones(4), 1.0, 1.0),
             "the blocks have 5 features together, but there are 4",
         ),
-        (lambda: FloorSimplex(1.5), "floor of floor-simplex must be from 0 to 1, not 1.5"),
-        (lambda: FloorSimplex(0.4).prox(np.ones(3), 1.0, 1.0), "3 weights of at least 0.4 sum to"),
+        (
+            lambda: FloorSimplex(0.4).prox(np.ones(3), 1.0, 1.0),
+            "a floor of 0.4 under 3 weights .* choose a floor from 0 to 0.333333",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(call, message):

@@ -25,9 +25,10 @@ from helpers.theorem_cases import (
     must_be_below,
     outer_sums,
     play,
+    proposition_2,
     proposition_3,
+    regret_bound,
     root,
-    squared_dual,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,30 +128,17 @@ def test_theorem_1(stream, case, seed, eta, delta, buffer):
     seen = follow(preconditioner, game.gradients)
     must_be_a_sketch(seen, game.gradients, buffered=buffer != 0)
     longest = np.linalg.norm(game.gradients, axis=1).max()
-    played = np.vstack([game.weights[1:], game.after])
-    for rival in game.rivals():
-        bound = (
-            0.5 * (delta + seen.trace) * rival @ rival / eta
-            + eta * swollen(delta, longest + np.sqrt(seen.removed[-1])) * seen.trace
-            + 0.5 * np.sqrt(seen.sigma).sum() * np.square(played).sum(1).max() / eta
-        )
-        must_be_below(game.regret(rival), bound, "theorem 1")
-        proved = _before_the_last_steps_of_theorem_1(seen, game, played, rival, eta, delta)
-        must_be_below(game.regret(rival), proved, "the sum that theorem 1 is made of")
-        must_be_below(proved, bound, "theorem 1 from that sum")
-
-
-def _before_the_last_steps_of_theorem_1(seen, game, played, rival, eta, delta):
-    """psi_T(x*) / eta + eta / 2 sum |g_t|^2 (dual of H_t-1) + sum sqrt(sigma_t) |x_t+1|^2 / 2 eta.
-
-    The metrics come from the sketch's S by the formula, not from the package. What H_t lost meets
-    the weights x_t+1, which it chose; `played` are x_2, ..., x_T+1.
-    """
+    # What H_t lost meets the weights x_t+1, which it chose.
+    played = np.square(np.vstack([game.weights[1:], game.after])).sum(1)
     preconditioners = delta * np.eye(N_FEATURES) + root(seen.kept)
-    before = np.concatenate([delta * np.eye(N_FEATURES)[None], preconditioners[:-1]])
-    duals = sum(squared_dual(h, g) for h, g in zip(before, game.gradients, strict=True))
-    lost = np.sqrt(seen.sigma) @ np.square(played).sum(1)
-    return 0.5 * (rival @ preconditioners[-1] @ rival + lost) / eta + 0.5 * eta * duals
+    for rival in game.rivals():
+        longer = swollen(delta, longest + np.sqrt(seen.removed[-1]))
+        bound = regret_bound(rival, np.linalg.norm(rival), seen.trace, eta, delta, longer)
+        bound += 0.5 * np.sqrt(seen.sigma).sum() * played.max() / eta
+        proved = proposition_2(game, rival, eta, preconditioners, delta)
+        proved += 0.5 * np.sqrt(seen.sigma) @ played / eta
+        must_be_below(game.regret(rival), proved, "the sum that theorem 1 is made of")
+        must_be_below(proved, bound, "theorem 1")
 
 
 @given(**games, case=cases, delta=st.sampled_from([0.3, 1.0]), buffer=buffers)
@@ -170,12 +158,10 @@ def test_theorem_2(stream, case, seed, eta, delta, buffer):
     must_be_a_sketch(seen, game.gradients, buffered=buffer != 0)
     preconditioners = delta * np.eye(N_FEATURES) + root(seen.kept)
     for rival in game.rivals():
-        far = game.farthest(rival, 2)
-        bound = (
-            0.5 * (delta * rival @ rival + far**2 * seen.trace) / eta
-            + eta * swollen(delta, np.sqrt(seen.removed[-1])) * seen.trace
-            + 0.5 * preconditioner.n_rows * np.sqrt(seen.sigma).sum() * far**2 / eta
-        )
+        far = game.farthest(rival)
+        lost = 0.5 * preconditioner.n_rows * np.sqrt(seen.sigma).sum() * far**2 / eta
+        longer = swollen(delta, np.sqrt(seen.removed[-1]))
+        bound = regret_bound(rival, far, seen.trace, eta, delta, longer) + lost
         proved = proposition_3(game, rival, eta, preconditioners)
         must_be_below(game.regret(rival), proved, "proposition 3")
         must_be_below(proved, bound, "theorem 2")
@@ -231,8 +217,8 @@ def test_the_corrected_sketch_with_dual_averaging(stream, case, seed, eta):
     must_be_a_sketch(seen, game.gradients)
     must_dominate(seen, delta)
     for rival in game.rivals():
-        first = delta + seen.trace + np.sqrt(seen.removed[-1])
-        bound = 0.5 * first * rival @ rival / eta + eta * seen.trace
+        wide = delta + np.sqrt(seen.removed[-1])
+        bound = regret_bound(rival, np.linalg.norm(rival), seen.trace, eta, wide)
         must_be_below(game.regret(rival), bound)
 
 
@@ -260,9 +246,9 @@ def test_the_corrected_sketch_with_mirror_descent(stream, case, seed, eta, delta
     least_tail = min(values[k:].sum() / (RANK - k) for k in range(RANK))
     assert seen.removed[-1] <= least_tail * (1 + 1e-9) + 1e-9
     for rival in game.rivals():
-        far = game.farthest(rival, 2)
-        wide = seen.trace + N_FEATURES * np.sqrt(seen.removed[-1])
-        bound = 0.5 * (delta * rival @ rival + far**2 * wide) / eta + eta * seen.trace
+        far = game.farthest(rival)
+        bound = regret_bound(rival, far, seen.trace, eta, delta)
+        bound += 0.5 * far**2 * N_FEATURES * np.sqrt(seen.removed[-1]) / eta
         proved = proposition_3(game, rival, eta, preconditioners)
         must_be_below(game.regret(rival), proved, "proposition 3")
         must_be_below(proved, bound)

@@ -6,10 +6,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from helpers.training_cases import as_dataset, train_until
+from helpers.training_cases import dense_weights, train_until
 
-from dadagrad import InputError, TrainConfig, resume, train
-from dadagrad.data.rows import Rows
+from dadagrad import InputError, TrainConfig, dataset_from_arrays, resume, train
 from dadagrad.optim.losses import LOSSES as ALL_LOSSES
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES as ALL_UPDATES
@@ -62,19 +61,9 @@ def matrix():
 
 def dataset(numbers):
     x, classes, targets = matrix()
-    labels = targets if numbers else classes
-    half = N_ROWS // 2
-    indptr = np.arange(half + 1) * N_FEATURES
-    indices = np.tile(np.arange(N_FEATURES), half)
-    return as_dataset(
-        [
-            Rows.from_csr(
-                indptr, indices, x[part].astype(np.float32).reshape(-1), labels[part][:, None]
-            )
-            for part in (slice(0, half), slice(half, N_ROWS))
-        ],
-        N_FEATURES,
-    )
+    data = dataset_from_arrays(x, targets if numbers else classes, partition_nnz=200)
+    assert len(data.partitions) == 2
+    return data
 
 
 def objective(loss, penalty, weights):
@@ -139,9 +128,8 @@ def test_every_composition_finds_the_optimum(preconditioner, penalty, update):
         loss=loss, update=update, batch_size=N_ROWS, passes=passes, fit_intercept=False,
         preconditioner=with_delta(text, delta), step_size=step_size, **PENALTIES[penalty],
     )  # fmt: skip
-    result = train(dataset(loss in LOSSES["numbers"]), config)
-    weights = np.zeros(N_FEATURES)
-    weights[result.model.ids] = result.model.weights[:, 0]
+    model = train(dataset(loss in LOSSES["numbers"]), config).model
+    weights = dense_weights(model)[:, 0].astype(float)
     least, start = optimum(loss, penalty)
     if penalty in ("simplex", "floor-simplex"):
         assert abs(weights.sum() - 1.0) < 1e-5

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from helpers.objects import TEXTS
 from helpers.processes import local_cluster, run_python
-from helpers.training_cases import ByHand, make_data
+from helpers.training_cases import ByHand, make_data, make_schedule_of, new_coordinator
 from helpers.wide_cases import hashed_rows, write_wide
+from helpers.zarr_cases import write_zarr
 
 import dadagrad
 from dadagrad import InputError, TrainConfig, train
@@ -19,10 +20,15 @@ from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES
 from dadagrad.problem import make_problem
 from dadagrad.storage import memory
-from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.memory import check
-from dadagrad.training.memory.estimate import decoded_bytes, estimate_run, touched_features
-from dadagrad.training.schedule import make_schedule
+from dadagrad.training.memory.estimate import (
+    decoded_bytes,
+    estimate_run,
+    reading_bytes,
+    touched_features,
+)
+from dadagrad.training.messages import Close, Open
+from dadagrad.training.schedule import n_prefetched
 from dadagrad.training.state import feature_bytes, state_bytes, zero_state
 
 ALGORITHMS = (
@@ -63,19 +69,46 @@ def test_touched_features_are_near_the_truth(n_rows):
     assert touched_features(part.nnz, partition) == pytest.approx(touched, rel=0.3)
 
 
-@pytest.mark.parametrize("batch_size", [1, 30])
-def test_steps_and_open_partitions_are_those_of_the_coordinator(batch_size, tmp_path):
-    data = dadagrad.open_dataset(write_wide(tmp_path / "data", 10, 9, 40, 8))
-    config = TrainConfig(step_size=0.1, batch_size=batch_size, passes=2)
-    problem = make_problem(config, data.schema, batch_size)
-    schedule = make_schedule(config, (40,) * 9, chunk_rows=7)
-    coordinator = Coordinator(problem, schedule, zero_state(problem))
-    by_hand = ByHand(data, coordinator).run()
-    estimate = estimate_run(data, problem, schedule, on_cluster=True)
-    assert estimate.steps == coordinator.place.steps
-    open_bytes = estimate.process["rows"]  # on a cluster only the vocabularies
-    largest = 8 * max(partition.n_local for partition in data.partitions)
-    assert 0.6 * by_hand.most_open <= open_bytes / largest <= by_hand.most_open
+STREAMS = {"streams": 5, "rounds": 8}
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize(
+    ("mode", "sizes"),
+    [
+        ({"batch_size": 1, "passes": 2}, (40,) * 9),
+        ({"batch_size": 30, "passes": 2}, (40,) * 9),
+        *((STREAMS, sizes) for sizes in ((9,) * 30, (90, 70, 40), (400,))),
+    ],
+    ids=str,
+)
+def test_steps_and_open_partitions_are_those_of_the_coordinator(mode, sizes, threads, tmp_path):
+    data = dadagrad.open_dataset(write_zarr(make_data(sizes), tmp_path / "data"))
+    config = TrainConfig(step_size=0.1, **{"batch_size": 1, **mode})
+    ahead = n_prefetched(config.n_streams, threads)
+    driven = ByHand(data, new_coordinator(data, config, prefetch=ahead)).run()
+    problem, schedule = driven.coordinator.problem, make_schedule_of(data, config)
+    estimate = estimate_run(data, problem, schedule, on_cluster=False, threads=threads)
+    assert estimate.steps == driven.coordinator.place.steps
+    is_open, most = {}, 0
+    for entry in driven.log:
+        if isinstance(entry, Open):
+            is_open[entry.reading] = decoded_bytes(data, data.partitions[entry.partition])
+        elif isinstance(entry, Close):
+            del is_open[entry.reading]
+        most = max(most, sum(is_open.values()))
+    reading = max(reading_bytes(data, partition) for partition in data.partitions)
+    assert most <= estimate.process["rows"] <= 2 * most + threads * reading
+    if (
+        config.n_streams == 1
+    ):  # workers of a cluster hold the rows, and only their features are here
+        here = estimate_run(data, problem, schedule, on_cluster=True).process["rows"]
+        largest = 8 * max(partition.n_local for partition in data.partitions)
+        assert 0.6 * driven.most_open <= here / largest <= driven.most_open
+    if len(sizes) == 30:
+        assert driven.most_open == config.n_streams + max(threads, 2)
+        # Blocks end where partitions do: none is read twice.
+        assert sum(isinstance(entry, Open) for entry in driven.log) == 30
 
 
 def test_each_thread_needs_memory_to_score_rows_that_are_held_out(tmp_path):

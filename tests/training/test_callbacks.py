@@ -17,6 +17,7 @@ from dadagrad import (
     sweep,
     train,
 )
+from dadagrad.training.callbacks import BeginEvent, CheckpointEvent, EndEvent, RoundEvent
 from dadagrad.training.trackers import JsonLog
 
 CONFIG = TrainConfig(step_size=0.3, passes=2, batch_size=11)
@@ -29,19 +30,12 @@ class Recorder(Callback):
         self.events = []
 
     def on_begin(self, event):
-        self.events.append(("begin", event))
+        self.events.append(event)
 
-    def on_round(self, event):
-        self.events.append(("round", event))
-
-    def on_checkpoint(self, event):
-        self.events.append(("checkpoint", event))
-
-    def on_end(self, event):
-        self.events.append(("end", event))
+    on_round = on_checkpoint = on_end = on_begin
 
     def of(self, kind):
-        return [event for name, event in self.events if name == kind]
+        return [event for event in self.events if isinstance(event, kind)]
 
 
 def test_a_run_is_told_from_begin_to_end(tmp_path):
@@ -50,8 +44,8 @@ def test_a_run_is_told_from_begin_to_end(tmp_path):
         data, CONFIG, callbacks=[recorder], checkpoints=str(tmp_path / "run"), save_every=4
     )
     assert result.model.digest == train(data, CONFIG).model.digest
-    assert [name for name, _ in recorder.events][:: len(recorder.events) - 1] == ["begin", "end"]
-    (begin,), rounds, (end,) = map(recorder.of, ("begin", "round", "end"))
+    (begin,), rounds, (end,) = map(recorder.of, (BeginEvent, RoundEvent, EndEvent))
+    assert recorder.events[:: len(recorder.events) - 1] == [begin, end]
     assert (begin.rows, begin.rows_done, begin.config.passes) == (data.n_rows, 0, 2)
     assert [event.steps for event in rounds] == list(range(1, len(rounds) + 1))
     assert rounds[-1].rows == 2 * data.n_rows
@@ -59,13 +53,13 @@ def test_a_run_is_told_from_begin_to_end(tmp_path):
     assert rounds[-1].error == result.report["by_pass"][1]["error"]
     assert rounds[-1].step_size == 0.3
     assert [event.ends_pass for event in rounds].count(True) == 2
-    saved = recorder.of("checkpoint")
+    saved = recorder.of(CheckpointEvent)
     assert [event.steps for event in saved][-1] == result.report["steps"]
     assert all((tmp_path / "run" / event.key).exists() for event in saved[-1:])
     assert end.result is result
     with pytest.raises(FrozenInstanceError):
         rounds[0].steps = 0
-    for _, event in recorder.events:
+    for event in recorder.events:
         json.dumps(event.to_json())
 
 
@@ -79,12 +73,12 @@ def test_an_error_of_a_callback_ends_the_run_with_it(tmp_path):
     folder = str(tmp_path / "run")
     with pytest.raises(OSError, match="no answer from the tracker"):
         train(make_data(), CONFIG, callbacks=[recorder, fail], checkpoints=folder, save_every=2)
-    (end,) = recorder.of("end")
+    (end,) = recorder.of(EndEvent)
     assert isinstance(end.error, OSError)
     assert end.result is None
     again = resume(folder, data=make_data(), callbacks=[recorder])
     assert again.model.digest == train(make_data(), CONFIG).model.digest
-    assert recorder.of("begin")[1].rows_done > 0
+    assert recorder.of(BeginEvent)[1].rows_done > 0
 
 
 def test_the_learning_curve_is_the_same_after_a_resume_and_kept_in_the_model(tmp_path):
@@ -125,10 +119,10 @@ def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(tmp_path):
 def test_sweeps_and_estimators_have_callbacks_too():
     recorder = Recorder()
     sweep(make_data(), step_size=[0.1, 0.3], l1=[0.0, 1e-3], callbacks=[recorder])
-    assert recorder.of("end")[0].result is not None
+    assert recorder.of(EndEvent)[0].result is not None
     X, y = [[0.0, 1.0], [1.0, 0.0]] * 20, [0, 1] * 20
     AdaGradClassifier(callbacks=[recorder]).fit(X, y).partial_fit(X, y)
-    assert len(recorder.of("begin")) == len(recorder.of("end")) == 3
+    assert len(recorder.of(BeginEvent)) == len(recorder.of(EndEvent)) == 3
 
 
 def test_what_is_no_callback_is_refused():

@@ -5,7 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import objects
-from helpers.training_cases import N_FEATURES, UPDATES, as_dataset, dense_rows, make_data
+from helpers.training_cases import (
+    N_FEATURES,
+    UPDATES,
+    as_dataset,
+    dense_rows,
+    dense_weights,
+    make_data,
+)
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -25,13 +32,6 @@ MODES = {
     "batches": {"batch_size": 13, "partitions_per_batch": 3},
     "streams": {"batch_size": 1, "streams": 3, "rounds": 4},
 }
-
-
-def dense_weights(model):
-    """(N_FEATURES, n_outputs)."""
-    weights = np.zeros((N_FEATURES, model.weights.shape[1]), np.float32)
-    weights[model.ids] = model.weights
-    return weights
 
 
 def step(update, state, gradient, square, importance=1.0):

@@ -6,14 +6,23 @@ from itertools import combinations
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers.training_cases import as_dataset, dense_rows, make_data
+from helpers.training_cases import dense_rows, make_data
 from helpers.zarr_cases import write_zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
-from dadagrad import InputError, TrainConfig, evaluate, open_dataset, predict, train
+from dadagrad import (
+    InputError,
+    TrainConfig,
+    dataset_from_arrays,
+    evaluate,
+    open_dataset,
+    predict,
+    train,
+)
 from dadagrad.data.dataset import MemoryDataset, Schema
-from dadagrad.data.rows import Rows, query_begins
+from dadagrad.data.rows import query_begins
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.worker.pairs import draw_partners, pair_rows
 
@@ -85,12 +94,8 @@ def test_a_ranking_is_learned(settings, tmp_path):
         rng = np.random.default_rng(seed)
         dense = np.where(rng.random((900, 20)) < 0.3, rng.normal(size=(900, 20)), 0.0)
         score = dense @ np.cos(np.arange(20)) + 0.1 * rng.normal(size=900)
-        indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(dense, axis=1))])
-        values = dense[dense != 0].astype(np.float32)
-        relevance = np.clip(np.floor(score + 2), 0, 3)[:, None]
-        queries = np.arange(900) // 12
-        rows = Rows.from_csr(indptr, np.nonzero(dense)[1], values, relevance, queries=queries)
-        return as_dataset([rows.slice(0, 480), rows.slice(480, 900)], 20)
+        relevance, queries = np.clip(np.floor(score + 2), 0, 3), np.arange(900) // 12
+        return dataset_from_arrays(csr_array(dense), relevance, query=queries, partition_nnz=3_000)
 
     result, held_out = train(documents(0), TrainConfig(loss="ranking", **settings)), documents(1)
     scores = evaluate(result.model, held_out)
@@ -102,7 +107,8 @@ def test_a_ranking_is_learned(settings, tmp_path):
     predict(result.model, held_out, str(tmp_path / "scores.parquet"))
     table = pq.read_table(tmp_path / "scores.parquet")
     assert table.column_names == ["row", "label", "score", "prediction"]
-    expected = np.concatenate([result.model.scores(held_out.read(i))[:, 0] for i in range(2)])
+    partitions = range(len(held_out.partitions))
+    expected = np.concatenate([result.model.scores(held_out.read(i))[:, 0] for i in partitions])
     np.testing.assert_array_equal(table["score"].to_numpy(), expected)
     np.testing.assert_array_equal(table["prediction"].to_numpy(), expected)
 

@@ -113,6 +113,14 @@ def test_data_that_diverges_at_some_step_sizes_is_learned_with_others():
     assert np.isfinite(train(data, config).report["progressive_loss"])
 
 
+def rows_of_ids(ids, labels, n_features, value=1.0):
+    """A dataset whose rows have the (n_rows, n_ids) features `ids`, all of one value."""
+    indptr = np.arange(0, ids.size + 1, ids.shape[1])
+    values = np.full(ids.size, value, np.float32)
+    rows = Rows.from_csr(indptr, ids.ravel(), values, labels[:, None].astype(float))
+    return as_dataset([rows], n_features)
+
+
 def make_noisy(n_rows, seed, noise=True):
     """Rows of ten attributes with ten values each, of which few decide, labelled with noise."""
     rng = np.random.default_rng(seed)
@@ -120,10 +128,8 @@ def make_noisy(n_rows, seed, noise=True):
     weights = np.random.default_rng(1).normal(size=(10, 10))
     scores = weights[np.arange(10), values].sum(axis=1)
     threshold = rng.logistic(size=n_rows) / 0.6 if noise else 0.0
-    ids = (10 * np.arange(10) + values).ravel()
-    labels = np.where(scores > threshold, 1.0, -1.0)[:, None]
-    ones = np.ones(len(ids), np.float32)
-    return as_dataset([Rows.from_csr(np.arange(0, len(ids) + 1, 10), ids, ones, labels)], 100)
+    labels = np.where(scores > threshold, 1.0, -1.0)
+    return rows_of_ids(10 * np.arange(10) + values, labels, 100)
 
 
 def test_the_average_is_chosen_where_the_last_weights_swing():
@@ -138,10 +144,8 @@ def test_the_last_weights_are_chosen_where_features_are_rare():
     rng = np.random.default_rng(4)
     weights = rng.normal(size=2_000)
     ids = np.sort(rng.integers(0, 2_000, (4_000, 8)), axis=1)
-    labels = np.sign(weights[ids].sum(axis=1))[:, None]
-    ones = np.ones(ids.size, np.float32)
-    rows = Rows.from_csr(np.arange(0, ids.size + 1, 8), ids.ravel(), ones, labels)
-    assert train(as_dataset([rows], 2_000)).model.report["config"]["average"] is False
+    data = rows_of_ids(ids, np.sign(weights[ids].sum(axis=1)), 2_000)
+    assert train(data).model.report["config"]["average"] is False
 
 
 @pytest.mark.parametrize("settings", [{"l1": 1e-6}, {"batch_size": 50}])
@@ -179,9 +183,7 @@ def make_topics(n_rows, seed):
     common = (2_000 * rng.random((n_rows, 30)) ** 2).astype(int)
     topical = words[labels[:, None], rng.integers(0, 25, (n_rows, 30))]
     ids = np.sort(np.where(rng.random((n_rows, 30)) < 0.2, topical, common), axis=1)
-    values = np.full(ids.size, 30**-0.5, np.float32)
-    indptr = np.arange(0, ids.size + 1, 30)
-    return as_dataset([Rows.from_csr(indptr, ids.ravel(), values, labels[:, None] * 1.0)], 2_000)
+    return rows_of_ids(ids, labels, 2_000, 30**-0.5)
 
 
 def test_large_steps_that_do_not_pass_the_target_do_little_harm():

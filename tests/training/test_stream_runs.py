@@ -13,17 +13,13 @@ from helpers.training_cases import (
     new_coordinator,
     state_bytes,
 )
-from helpers.zarr_cases import write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dadagrad.training.coordinator.merge as merging
-from dadagrad import TrainConfig, TrainingError, open_dataset, train
+from dadagrad import TrainConfig, TrainingError, train
 from dadagrad.training import execution
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.memory.estimate import decoded_bytes, estimate_run, reading_bytes
-from dadagrad.training.messages import Close, Open
-from dadagrad.training.schedule import n_prefetched
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.compiled import State
@@ -72,32 +68,6 @@ def test_models_depend_on_streams_and_rounds_but_not_on_threads(monkeypatch):
         assert one.report["steps"] == one.report["rows"] == 192
         models.add(one.model.digest)
     assert len(models) == 4
-
-
-@pytest.mark.parametrize("threads", [1, 4])
-@pytest.mark.parametrize("sizes", [(9,) * 30, (90, 70, 40), (400,)])
-def test_partitions_are_open_as_long_as_predicted(sizes, threads, tmp_path):
-    data = open_dataset(write_zarr(make_data(sizes), tmp_path / "data"))
-    config = replace(STREAMS, streams=5, passes=1)
-    coordinator = new_coordinator(data, config, prefetch=n_prefetched(5, threads))
-    driven = ByHand(data, coordinator).run()
-    problem, schedule = driven.coordinator.problem, make_schedule_of(data, config)
-    estimate = estimate_run(data, problem, schedule, on_cluster=False, threads=threads)
-    predicted = estimate.process["rows"]
-    is_open = {}
-    most = 0
-    for entry in driven.log:
-        if isinstance(entry, Open):
-            is_open[entry.reading] = decoded_bytes(data, data.partitions[entry.partition])
-        elif isinstance(entry, Close):
-            del is_open[entry.reading]
-        most = max(most, sum(is_open.values()))
-    reading = max(reading_bytes(data, partition) for partition in data.partitions)
-    assert most <= predicted <= 2 * most + threads * reading
-    if len(sizes) == 30:
-        assert driven.most_open == config.streams + max(threads, 2)
-    if len(sizes) == 30:  # blocks end where partitions do: none is read twice
-        assert sum(isinstance(entry, Open) for entry in driven.log) == 30
 
 
 @pytest.mark.parametrize(("update", "streams"), [("dual-averaging", 64), ("mirror-descent", 16)])

@@ -45,7 +45,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.optim.arrays import Array, Ids, Shapes
+from dadagrad.optim.arrays import Array, Ids, Shapes, quotient
 from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
 from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
@@ -101,7 +101,7 @@ class CoinBetting(Learner):
         total += fed
         squares += np.square(fed)
         np.maximum(largest, size, out=largest)
-        travel += np.divide(size, largest, out=np.zeros_like(size), where=largest > 0.0)
+        travel += quotient(size, largest)
         for name, array in zip(NAMES, share, strict=True):
             state.arrays[name][ids] = array
 

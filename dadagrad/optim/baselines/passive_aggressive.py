@@ -58,14 +58,6 @@ class PassiveAggressive(Learner):
 
     local: ClassVar[bool] = True
 
-    def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        if self.loss.couples and n_outputs < 2:
-            raise InputError(
-                f"the loss {self.loss.name!r} needs at least 2 outputs, one per class, not "
-                f"{n_outputs}; for two classes in one output choose the loss 'hinge'"
-            )
-        return Learner.init(self, n_features, n_outputs)
-
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return {"weights": (n_features, n_outputs)}
 

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, rows_of
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, quotient, rows_of
 from dadagrad.optim.preconditioners.prox import minimise
 from dadagrad.optim.registry import Named, Registry
 from dadagrad.optim.regularizers import Regularizer
@@ -146,8 +146,7 @@ class DiagonalPreconditioner(Preconditioner):
 
     def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
         """H^-1 `vector`, and 0 where H is 0."""
-        vector, curvature = rows_of(vector, ids), self.curvature(arrays, ids)
-        return np.divide(vector, curvature, out=np.zeros_like(vector), where=curvature > 0)
+        return quotient(rows_of(vector, ids), self.curvature(arrays, ids))
 
     def multiply(self, arrays: Arrays, vector: Array) -> Array:
         return self.curvature(arrays) * vector

@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, all_rows
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, all_rows, quotient
 
 
 def shapes(n_features: int, n_rows: int) -> Shapes:
@@ -134,8 +134,7 @@ def shrink(sketch: Arrays, rank: int) -> None:
     leading = slice(filled - rank + 1, None)
     values, vectors = values[leading][::-1], vectors[:, leading][:, ::-1]
     reduced = np.maximum(values - subtracted, 0.0)
-    shares = np.divide(reduced, values, out=np.zeros_like(reduced), where=values > 0.0)
-    turn = vectors * np.sqrt(shares)
+    turn = vectors * np.sqrt(quotient(reduced, values))
     directions[:, : rank - 1] = directions[:, :filled] @ turn
     directions[:, rank - 1 :] = 0.0
     orthogonal = directions[:, : rank - 1]

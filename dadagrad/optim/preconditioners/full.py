@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, all_rows, rows_of
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, all_rows, quotient, rows_of
 from dadagrad.optim.preconditioners.base import PRECONDITIONERS, MatrixPreconditioner, Step
 from dadagrad.optim.registry import NonNegative, Sizes, register
 from dadagrad.optim.regularizers.base import block_lengths
@@ -79,8 +79,7 @@ class Blocks(MatrixPreconditioner):
     def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
         solved = np.zeros_like(vector)
         for features, roots, vectors in self._blocks(arrays):
-            curvature = self.delta + roots
-            inverse = np.divide(1.0, curvature, out=np.zeros_like(roots), where=curvature > 0)
+            inverse = quotient(1.0, self.delta + roots)
             solved[features] = _apply(vectors, inverse, vector[features])
         return rows_of(solved, ids)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dadagrad.optim.arrays import Array, Arrays, Ids, rows_of
+from dadagrad.optim.arrays import Array, Arrays, Ids, quotient, rows_of
 from dadagrad.optim.preconditioners.base import MatrixPreconditioner
 
 
@@ -26,19 +26,16 @@ class Factors(NamedTuple):
     curvature: Array  # (r,)
     base: float
 
-    def coefficients(self, product: Array) -> Array:
-        """c with H^-1 x = x / base + directions c, for `product` = directions' x."""
+    def correction(self, product: Array, ids: Ids | None = None) -> Array:
+        """H^-1 x - x / base, or its rows `ids`, for `product` = directions' x.
+
+        The bits of a row do not depend on `ids`.
+        """
         inner = product @ self.mix
-        change = np.divide(
-            inner, self.curvature, out=np.zeros_like(inner), where=self.curvature > 0
-        )
+        change = quotient(inner, self.curvature)
         if self.base > 0:
             change -= inner / self.base
-        return self.mix @ change
-
-    def along(self, inner: Array, ids: Ids | None = None) -> Array:
-        """directions `inner`; the bits of a row do not depend on `ids`."""
-        rows: Array = np.einsum("ij,j->i", rows_of(self.directions, ids), inner)
+        rows: Array = np.einsum("ij,j->i", rows_of(self.directions, ids), self.mix @ change)
         return rows
 
 
@@ -51,13 +48,17 @@ class LowRank(MatrixPreconditioner):
     def factors(self, arrays: Arrays, output: int) -> Factors:
         """H of one output."""
 
-    def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
-        return self._solve(arrays, vector, None, ids)
-
-    def _solve(
-        self, arrays: Arrays, vector: Array, products: Array | None, ids: Ids | None
+    def solve(
+        self,
+        arrays: Arrays,
+        vector: Array,
+        ids: Ids | None = None,
+        products: Array | None = None,
     ) -> Array:
-        """H^-1 `vector`; with `products`, directions' times `vector`, only its rows are read."""
+        """H^-1 `vector`, or its rows `ids`, which alone are read if directions' `vector` is given.
+
+        That is (n_outputs, n_rows) `products`, one row for each output.
+        """
         solved = vector.copy() if ids is None else vector[ids]
         for output in range(vector.shape[1]):
             factors = self.factors(arrays, output)
@@ -69,7 +70,7 @@ class LowRank(MatrixPreconditioner):
                 solved[:, output] /= factors.base
             else:
                 solved[:, output] = 0.0
-            solved[:, output] += factors.along(factors.coefficients(product), ids)
+            solved[:, output] += factors.correction(product, ids)
         return solved
 
     def multiply(self, arrays: Arrays, vector: Array) -> Array:

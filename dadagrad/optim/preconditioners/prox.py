@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dadagrad.optim.arrays import Array
+from dadagrad.optim.arrays import Array, quotient
 from dadagrad.optim.regularizers import Regularizer
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def minimise(
     """
     if np.array_equal(regularizer.prox(center, majorant, scale), center):
         return center  # it minimises phi itself: a point of a domain, for example
-    inverse = np.divide(1.0, majorant, out=np.zeros_like(majorant), where=majorant > 0)
+    inverse = quotient(1.0, majorant)
     weights = center if start is None else start
     point, momentum = weights, 1.0
     pull = float(np.abs(multiply(center)).max(initial=0.0))

@@ -88,7 +88,7 @@ class _Sketched(LowRank):
         """H along the directions of S'S with eigenvalues `values`, and across them."""
 
     def solve_sum(self, arrays: Arrays, total: Array, ids: Ids | None = None) -> Array:
-        return self._solve(arrays, total, arrays["products"], ids)
+        return self.solve(arrays, total, ids, arrays["products"])
 
 
 @register(PRECONDITIONERS, "sketch")

@@ -19,9 +19,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array
-from dadagrad.optim.projections import project_l1_ball, shares
+from dadagrad.optim.projections import check_floor, project_l1_ball, shares
 from dadagrad.optim.registry import NonNegative, Positive, register
 from dadagrad.optim.regularizers.base import (
     FEASIBLE,
@@ -99,23 +98,45 @@ class L2Ball(_Ball):
         return prox_of_segments("l2_balls", center, curvature, self.radius, whole)
 
 
-@register(REGULARIZERS, "simplex")
-class Simplex(_Domain):
-    """w_i >= 0 and sum w = radius for each output. See above for weights without curvature."""
+class _Simplex(_Domain):
+    """Base of the simplexes: each weight has at least a floor, and those of an output one sum."""
 
+    __slots__ = ()
     l1_is_constant: ClassVar[bool] = True
+
+    @abstractmethod
+    def _floor_and_sum(self, n_features: int) -> tuple[float, float]:
+        """The floor of each of so many weights, and their sum."""
+
+    def free(self, n_features: int) -> float:
+        """The sum of what weights have above the floor."""
+        floor, total = self._floor_and_sum(n_features)
+        return max(total - n_features * floor, 0.0)
+
+    def _holds(self, columns: Array) -> bool:
+        floor, total = self._floor_and_sum(len(columns))
+        slack = FEASIBLE * total
+        sums = columns.sum(axis=0)
+        return bool(np.all(columns >= floor - slack) and np.all(np.abs(sums - total) <= slack))
+
+    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
+        floor, _ = self._floor_and_sum(len(center))
+        nearest = partial(_nearest_in_simplex, total=self.free(len(center)), floor=floor)
+        return by_column(center, curvature, nearest)
+
+
+@register(REGULARIZERS, "simplex")
+class Simplex(_Simplex):
+    """w_i >= 0 and sum w = radius for each output. See above for weights without curvature."""
 
     radius: Positive = 1.0
 
-    def _holds(self, columns: Array) -> bool:
-        return _in_simplex(columns, 0.0, self.radius)
-
-    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        return by_column(center, curvature, partial(_nearest_in_simplex, total=self.radius))
+    def _floor_and_sum(self, n_features: int) -> tuple[float, float]:
+        return 0.0, self.radius
 
 
 @register(REGULARIZERS, "floor-simplex")
-class FloorSimplex(_Domain):
+class FloorSimplex(_Simplex):
     """w_i >= floor and sum w = 1 for each output (Shalev-Shwartz and Singer 2007, eq. 11).
 
     The nearest point in a diagonal metric: w - floor is on the simplex of size 1 - n floor. For the
@@ -123,41 +144,14 @@ class FloorSimplex(_Domain):
     The number of features times the floor must not exceed 1, which is seen when weights come.
     """
 
-    l1_is_constant: ClassVar[bool] = True
-
     floor: NonNegative
 
-    def __post_init__(self) -> None:
-        Regularizer.__post_init__(self)
-        if self.floor > 1:
-            raise InputError(f"floor of floor-simplex must be from 0 to 1, not {self.floor}")
-
-    def _holds(self, columns: Array) -> bool:
-        self.free(len(columns))
-        return _in_simplex(columns, self.floor, 1.0)
-
-    def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        nearest = partial(_nearest_in_simplex, total=self.free(len(center)), floor=self.floor)
-        return by_column(center, curvature, nearest)
-
-    def free(self, n_features: int) -> float:
-        """The sum of what weights have above the floor; `InputError` if the floor is too high."""
-        free = 1.0 - n_features * self.floor
-        if free < -FEASIBLE:
-            raise InputError(
-                f"{n_features} weights of at least {self.floor} sum to more than 1; choose a floor "
-                f"of at most 1 / {n_features} = {1 / n_features:g}"
-            )
-        return max(free, 0.0)
+    def _floor_and_sum(self, n_features: int) -> tuple[float, float]:
+        check_floor(self.floor, n_features)
+        return self.floor, 1.0
 
 
-def _in_simplex(columns: Array, floor: float, total: float) -> bool:
-    sums = columns.sum(axis=0)
-    slack = FEASIBLE * total
-    return bool(np.all(columns >= floor - slack) and np.all(np.abs(sums - total) <= slack))
-
-
-def _nearest_in_simplex(center: Array, curvature: Array, total: float, floor: float = 0.0) -> Array:
+def _nearest_in_simplex(center: Array, curvature: Array, total: float, floor: float) -> Array:
     """The nearest point with w >= floor and sum (w - floor) = total, of one output."""
     counts = curvature > MIN_CURVATURE
     above = np.zeros_like(center)

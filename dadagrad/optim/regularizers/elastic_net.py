@@ -52,10 +52,8 @@ class ElasticBox(Regularizer):
         return float(self.l1 * np.abs(weights).sum() + 0.5 * self.l2 * np.square(weights).sum())
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        safe = np.where(curvature > 0, curvature, 1.0)
-        shrunk = np.maximum(np.abs(center) - scale * self.l1 / safe, 0.0)
-        minimiser = np.sign(center) * shrunk / (1.0 + scale * self.l2 / safe)
-        return np.where(curvature > 0, np.clip(minimiser, self.low, self.high), 0.0)
+        minimiser = _shrink(center, curvature, scale * self.l1, scale * self.l2)
+        return np.clip(minimiser, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +98,16 @@ class WithElasticNet(Regularizer):
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
         curvature = everywhere(curvature, center)
-        curves = curvature > 0
-        safe = np.where(curves, curvature, 1.0)
-        center = np.where(curves, center, 0.0)
-        if self.l1 > 0 and not self.inner.l1_is_constant:
-            shrunk = np.maximum(np.abs(center) - scale * self.l1 / safe, 0.0)
-            center = np.copysign(shrunk, center)
-        center = center / (1.0 + scale * self.l2 / safe)
-        return self.inner.prox(center, curvature + scale * self.l2, scale)
+        l1 = 0.0 if self.inner.l1_is_constant else scale * self.l1
+        shrunk = _shrink(center, curvature, l1, scale * self.l2)
+        return self.inner.prox(shrunk, curvature + scale * self.l2, scale)
+
+
+def _shrink(center: Array, curvature: Array | float, l1: float, l2: float) -> Array:
+    """argmin_w  l1 |w|_1 + l2/2 |w|_2^2 + 1/2 sum_i curvature_i (w_i - center_i)^2.
+
+    A weight without curvature is 0.
+    """
+    safe = np.where(curvature > 0, curvature, 1.0)
+    shrunk = np.maximum(np.abs(center) - l1 / safe, 0.0)
+    return np.where(curvature > 0, np.sign(center) * shrunk / (1.0 + l2 / safe), 0.0)

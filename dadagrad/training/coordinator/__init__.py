@@ -106,9 +106,8 @@ class Coordinator:
         self._is_working = False  # on some slice of the present round
         self._n_merges: int | None = None  # left of those that end it; None before they begin
         self._tasks: dict[int, Progress] = {}
-        # By reading, the slices of this round without a result; and readings that end with it.
+        # Of each reading that ends with this round, the slices without a result.
         self._left: Counter[int] = Counter()
-        self._closing: set[int] = set()
         self._closes: list[Instruction] = []
         self._next_save = self._first_save_after(place.steps)
         self._saved: Cursor | None = None
@@ -165,8 +164,8 @@ class Coordinator:
         self._waiting = list(self._stretches)
         self._n_missing = len(self._stretches)
         slices = self._round.slices
-        self._left = Counter(slice_.reading for slice_ in slices)
-        self._closing = {slice_.reading for slice_ in slices if slice_.last}
+        closing = {slice_.reading for slice_ in slices if slice_.last}
+        self._left = Counter(s.reading for s in slices if s.reading in closing)
         return True
 
     def _issue(self) -> list[Instruction]:
@@ -200,10 +199,11 @@ class Coordinator:
             self._combination.take(stretch, result)
             stretch.metrics.append(result.metrics)
             stretch.done += 1
-            self._left[reading] -= 1
-            if not self._left[reading] and reading in self._closing:
-                self._rounds.close(reading)
-                self._closes.append(Close(reading))
+            if reading in self._left:
+                self._left[reading] -= 1
+                if not self._left[reading]:
+                    self._rounds.close(reading)
+                    self._closes.append(Close(reading))
         if stretch.done < len(stretch.slices):
             self._waiting.append(stretch)
         else:

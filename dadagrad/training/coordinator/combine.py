@@ -175,8 +175,7 @@ def combination_of(problem: Problem, state: TrainingState, *, remote: bool) -> C
         return BatchStep(problem, state)
     if problem.config.n_streams == 1:
         return OnlineSteps(state)
-    if not isinstance(state, State):
-        raise TypeError(f"streams merge compiled states, not {type(state).__name__}")
+    assert isinstance(state, State), "streams are compiled"
     return RemoteMerge(problem, state) if remote else StreamMerge(problem, state)
 
 

@@ -184,16 +184,15 @@ def _between_workers(
     problem: Problem, sums: FloatArray, workers: Sequence[WorkerMemory]
 ) -> FloatArray:
     """Return the sizes of rounds with what workers send each other, instead of to the client."""
-    sums, each = sums.copy(), feature_bytes(problem) + 2  # bytes of an id
+    rows, nnz, touched, _, _ = sums.T
+    each = feature_bytes(problem) + 2  # bytes of an id
     n_workers, holders = max(1, len(workers)), n_holders(problem, workers)
-    touched = sums[:, Sizes._fields.index("touched")]
-    sums[:, Sizes._fields.index("down")] = touched * each * (1 - holders / n_workers)
+    down = touched * each * (1 - holders / n_workers)
     # To the first holders, and what they have merged to the others.
     merged = np.minimum(touched, problem.n_features) * (holders - 1)
     each_merged = each + 4 * problem.has_momentum * problem.n_outputs
     up = each * touched * (1 - 1 / n_workers) + each_merged * merged
-    sums[:, Sizes._fields.index("up")] = up
-    return sums
+    return np.stack([rows, nnz, touched, down, up], axis=1)
 
 
 def touched_features(nnz: float, partition: Partition) -> float:

@@ -34,7 +34,7 @@ def count_nonzeros(problem: Problem, state: TrainingState) -> NDArray[np.int64]:
 def state_bytes(problem: Problem) -> int:
     """The size of all arrays of the state of `problem`, which are not made."""
     shapes = State.shapes(problem) if problem.compiled else PlainState.shapes(problem)
-    return sum(math.prod(shape) * size for shape, size in shapes.values())
+    return sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in shapes.values())
 
 
 def feature_bytes(problem: Problem) -> int:

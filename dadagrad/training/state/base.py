@@ -26,8 +26,8 @@ Array = NDArray[np.float64]
 
 NO_SCORES = np.zeros((0, 0))
 
-Shapes: TypeAlias = dict[str, tuple[tuple[int, ...], int]]
-"""The shape of each array of a state, and the bytes of a number of it."""
+Shapes: TypeAlias = dict[str, tuple[tuple[int, ...], type[np.generic]]]
+"""The shape of each array of a state, and the kind of its numbers."""
 
 
 class TrainingState(ABC):
@@ -92,11 +92,6 @@ class TrainingState(ABC):
         if it is like `scores` and they are compiled, where it is not NaN. Returns for each group a
         feature whose sums are no longer finite.
         """
-
-
-def zero_intercept(problem: Problem) -> Array:
-    """The state of the intercepts before the first step."""
-    return np.zeros((problem.n_groups, 1, problem.group_width, 2 + problem.averages))
 
 
 def intercepts(problem: Problem, state: Array, t: float) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -25,7 +25,6 @@ from dadagrad.training.state.base import (
     TrainingState,
     intercepts,
     step_intercepts,
-    zero_intercept,
 )
 from dadagrad.training.state.slices import FeatureSlice, Gradient
 
@@ -74,27 +73,24 @@ class State(TrainingState):
         cls, problem: Problem, n_features: int | None = None, *, momentum: bool = True
     ) -> State:
         """The state before the first step, of all features or of so many."""
-        shapes = {name: shape for name, (shape, _) in cls.shapes(problem, n_features).items()}
-        averages, moving = (zeros(shapes[name], np.float32) for name in ("averages", "momentum"))
-        return cls(
-            zeros(shapes["accumulators"], np.float32),
-            zeros(shapes["last_update"], np.float64),
-            *(averages, moving[:, : None if momentum else 0]),
-            zero_intercept(problem),
-        )
+        shapes = cls.shapes(problem, n_features)
+        arrays = {name: zeros(shape, kind) for name, (shape, kind) in shapes.items()}
+        if not momentum:
+            arrays["momentum"] = arrays["momentum"][:, :0]
+        return cls(**arrays, t=0.0)
 
     @classmethod
     def shapes(cls, problem: Problem, n_features: int | None = None) -> Shapes:
-        """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
+        """The shapes of `arrays`, and the kinds of their numbers; no memory is taken."""
         n_groups, width = problem.n_groups, problem.group_width
         n_features = problem.n_features if n_features is None else n_features
         lazy, averages = problem.config.update.shrinks_lazily, problem.averages
         return {
-            "accumulators": ((n_groups, n_features, width, 2), 4),
-            "last_update": ((n_groups, n_features if lazy else 0), 8),
-            "averages": ((n_groups, n_features if averages else 0, width), 4),
-            "momentum": ((n_groups, n_features if problem.has_momentum else 0, width), 4),
-            "intercept": ((n_groups, 1, width, 2 + averages), 8),
+            "accumulators": ((n_groups, n_features, width, 2), np.float32),
+            "last_update": ((n_groups, n_features if lazy else 0), np.float64),
+            "averages": ((n_groups, n_features if averages else 0, width), np.float32),
+            "momentum": ((n_groups, n_features if problem.has_momentum else 0, width), np.float32),
+            "intercept": ((n_groups, 1, width, 2 + averages), np.float64),
         }
 
     @property
@@ -111,15 +107,12 @@ class State(TrainingState):
         spread: Spread,
         average_scores: NDArray[np.float64] = NO_SCORES,
     ) -> list[int | None]:
-        width = problem.group_width
         after = np.empty(problem.n_groups)
         overflows: list[int | None] = [None] * problem.n_groups
 
         def learn_group(group: int) -> None:
-            outputs = slice(group * width, (group + 1) * width)
-            scores_of_group = scores[outputs], average_scores[outputs]
             after[group], overflows[group] = self._learn_group(
-                problem, group, rows.vocabulary, batch, *scores_of_group
+                problem, group, rows.vocabulary, batch, scores, average_scores
             )
 
         spread(learn_group, problem.n_groups)
@@ -135,14 +128,15 @@ class State(TrainingState):
         scores: NDArray[np.float64],
         average_scores: NDArray[np.float64],
     ) -> tuple[float, int | None]:
-        """Take one step for each row of `batch`, for one group of outputs.
+        """Take the steps of `learn` for one group of outputs, whose scores are written.
 
         Returns t after them, and the id of a feature whose sums are no longer finite.
 
         The part of the state of the features `ids` is taken out, changed and put back. `t` stays
-        as it is, for the groups to come. The (width, n_rows) `scores` are written, and those of the
-        average weights if there are some.
+        as it is, for the groups to come.
         """
+        outputs = slice(group * problem.group_width, (group + 1) * problem.group_width)
+        scores, average_scores = scores[outputs], average_scores[outputs]
         targets, steps = problem.of_group(group)
         lazy = problem.config.update.shrinks_lazily
         # What other threads write meanwhile must not be close by.
@@ -167,14 +161,11 @@ class State(TrainingState):
 
     def pull(self, ids: NDArray[np.int64], *, momentum: bool = True) -> State:
         """The share of the features `ids`, as compact arrays of their own."""
-        return State(
-            _part(self.accumulators, ids),
-            _part(self.last_update, ids),
-            _part(self.averages, ids),
-            _part(self.momentum if momentum else self.momentum[:, :0], ids),
-            self.intercept.copy(),
-            self.t,
-        )
+        arrays = self.feature_arrays
+        if not momentum:
+            arrays["momentum"] = self.momentum[:, :0]
+        parts = {name: _part(array, ids) for name, array in arrays.items()}
+        return State(**parts, intercept=self.intercept.copy(), t=self.t)
 
     def pull_into(self, ids: NDArray[np.int64], share: State, places: slice) -> None:
         """Copy the numbers of the features `ids` to some places of a share of more features."""
@@ -226,13 +217,9 @@ class State(TrainingState):
 
     def part(self, start: int, stop: int) -> State:
         """The share of the features from `start` to before `stop`; with one group no copy."""
-        return replace(
-            self,
-            accumulators=np.ascontiguousarray(self.accumulators[:, start:stop]),
-            last_update=np.ascontiguousarray(self.last_update[:, start:stop]),
-            averages=np.ascontiguousarray(self.averages[:, start:stop]),
-            momentum=self.momentum[:, :0],
-        )
+        arrays = self.feature_arrays | {"momentum": self.momentum[:, :0]}
+        parts = {name: np.ascontiguousarray(array[:, start:stop]) for name, array in arrays.items()}
+        return State(**parts, intercept=self.intercept, t=self.t)
 
     @property
     def feature_arrays(self) -> dict[str, NDArray[Any]]:
@@ -281,8 +268,7 @@ class State(TrainingState):
         return reduce(lambda ids, others: unite(ids, others)[0], groups)
 
     def with_arrays(self, arrays: dict[str, NDArray[Any]], t: float) -> State:
-        accumulators, last_update, averages, momentum = (arrays[each] for each in FEATURE_ARRAYS)
-        return State(accumulators, last_update, averages, momentum, arrays["intercept"], t)
+        return State(**arrays, t=t)
 
     def weights_at(self, problem: Problem, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         return self.pull(ids)._weights_now(problem)

@@ -27,7 +27,6 @@ from dadagrad.training.state.base import (
     TrainingState,
     intercepts,
     step_intercepts,
-    zero_intercept,
 )
 from dadagrad.training.state.slices import FeatureSlice, Gradient
 
@@ -66,19 +65,20 @@ class PlainState(TrainingState):
     def zero(cls, problem: Problem) -> PlainState:
         """The state before the first step."""
         inner = problem.algorithm.init(_inner_features(problem), problem.n_outputs)
-        mean = np.zeros(cls.shapes(problem)["mean"][0])
-        return cls(problem.algorithm, inner, zero_intercept(problem), mean)
+        shapes = cls.shapes(problem)
+        intercept, mean = (np.zeros(shapes[name][0]) for name in ("intercept", "mean"))
+        return cls(problem.algorithm, inner, intercept, mean)
 
     @classmethod
     def shapes(cls, problem: Problem) -> Shapes:
-        """The shapes of `arrays`, and the bytes of a number of each; no memory is taken."""
+        """The shapes of `arrays`, and the kinds of their numbers; no memory is taken."""
         n_outputs = problem.n_outputs
         inner = problem.algorithm.shapes(_inner_features(problem), n_outputs)
         named = {_key(problem.algorithm, name): shape for name, shape in inner.items()}
         named["intercept"] = (problem.n_groups, 1, problem.group_width, 2)
         averaged = problem.config.average is True
         named["mean"] = (problem.n_features + 1, n_outputs) if averaged else (0, 0)
-        return {name: (shape, 8) for name, shape in named.items()}
+        return {name: (shape, np.float64) for name, shape in named.items()}
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
