@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 
 from dadagrad import open_dataset
-from dadagrad.data.dataset import LabelColumn, MemoryDataset, Partition, Schema, checksum
+from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema, checksum
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr import codec
 from dadagrad.data.zarr.dataset import ZarrDataset
-from dadagrad.data.zarr.writer import write_partition, write_root
+from dadagrad.data.zarr.writer import write_partition
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.store import Storage
 
@@ -244,12 +244,6 @@ def test_errors_of_folders_that_are_not_datasets(storage):
         ({"label_names": ["label", "weight"]}, "reserved"),
         ({"label_names": ["label", "a/b"]}, "cannot be stored"),
         ({"label_names": ["label", ""]}, "cannot be stored"),
-        ({"label_names": ["label"]}, "need"),
-        ({"name": "../part-00000"}, "not the name of a partition"),
-        ({"name": "part-1"}, "not the name of a partition"),
-        ({"name": None}, "not the name of a partition"),
-        ({"tags": ["a"]}, "1 tags for 40 rows"),
-        ({"rows": replace(some_rows(), queries=np.arange(3))}, "3 queries for 40 rows"),
         (
             {"rows": replace(some_rows(), weights=np.full(40, np.nan, np.float32))},
             "part-00000: row 0 has weight nan",
@@ -261,10 +255,6 @@ def test_what_cannot_be_stored_is_not_written(wrong, message):
     given = {"name": "part-00000", "rows": some_rows(), "label_names": NAMES} | wrong
     with pytest.raises(InputError, match=message):
         write_partition(storage, **given)
-    schema, partition = Schema(1, (LabelColumn("label"),)), Partition("part-00000", 1, 1, 1, "x")
-    for partitions, problem in (([], "would be empty"), ([partition] * 2, "same name")):
-        with pytest.raises(InputError, match=problem):
-            write_root(storage, schema, partitions, {})
     assert storage.list() == []
 
 
