@@ -52,7 +52,6 @@ def test_meta_comes_back_exactly(meta):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (Snapshot(-1, {}, {}), "step of a checkpoint is -1"),
         (Snapshot(1, {"x": np.array([None])}, {}), "'x' is object"),
         (Snapshot(1, {"x": [1]}, {}), "'x' is list"),
         (Snapshot(1, {}, {"a": {"b": [object()]}}), r"meta\.a\.b\[0\] is a object"),
