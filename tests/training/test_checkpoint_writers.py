@@ -46,7 +46,7 @@ def test_a_failure_at_any_write_leaves_a_whole_checkpoint(how, kind):
             committed = True
         except (Died, StorageError):
             pass
-        finished = 0 <= failing.writes < at
+        finished = failing.writes < at
         loaded = CheckpointReader(url).load()
         assert same(loaded, second if loaded.step == 2 else first)
         assert loaded.step == 2 or not committed
