@@ -176,13 +176,11 @@ class ParquetDataset(Dataset):
         """Read the footer of a file, and compare its columns with those of the first."""
         name = self._name(file)
         with self._storage.open(self._files[file]) as source:
-            metadata = read_row_groups(source, name)
+            groups = read_row_groups(source, name)
             with arrow_errors(InputError, f"{name} is not a whole Parquet file", "write it again"):
                 footer = pq.ParquetFile(source).metadata
                 schema = footer.schema.to_arrow_schema()
                 names = Counter(schema.names)  # raises if a name is not UTF-8
-        if footer.num_row_groups != len(metadata):
-            raise InputError(f"{name} contradicts itself; write it again")
         if len(names) < len(schema.names):
             column = min(column for column, count in names.items() if count > 1)
             raise InputError(f"{name} has two columns {column[:60]!r}; rename one")
@@ -194,7 +192,7 @@ class ParquetDataset(Dataset):
                 "files need the same"
             )
         self._footers.append(footer)
-        self._groups += [(file, group) for group in metadata if group.n_rows]
+        self._groups += [(file, group) for group in groups if group.n_rows]
 
     def _table(self, partition: int, columns: list[str]) -> pa.Table:
         (file, group), place = self._groups[partition], self._place(partition)

@@ -189,11 +189,7 @@ class CheckpointWriter:
             # checkpoint, by this run, or by a higher epoch at this very moment.
             self._lease.check()
             key = manifest_key(manifest.step, uuid)
-            if not self._lease.create(key, document):
-                raise StorageError(
-                    f"cannot write {key} in {self.url}: this new name exists; check which other "
-                    "program writes there"
-                )
+            self._lease.create(key, document)
         sync(self._storage, [key])
         return key
 
