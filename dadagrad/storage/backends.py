@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from errno import EACCES, EDQUOT, EFBIG, EISDIR, ENOSPC, ENOTDIR, EPERM
@@ -42,7 +41,6 @@ _ENDPOINT = re.compile(
 
 _memory_stores: dict[str, MemoryStore] = {}
 _policies: dict[tuple[str, str], RetryPolicy] = {}
-_lock = threading.Lock()
 
 
 def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
@@ -62,9 +60,8 @@ def shared_policy(scheme: str, name: str) -> RetryPolicy | None:
     """Return this process's retry policy for a bucket or host; None if nothing can fail."""
     if scheme in ("file", "memory"):
         return None
-    with _lock:
-        place = f"{scheme}://{name}"
-        policy = _policies.setdefault((place, _s3_endpoint()), RetryPolicy(place))
+    place = f"{scheme}://{name}"
+    policy = _policies.setdefault((place, _s3_endpoint()), RetryPolicy(place))
     policy.seconds = patience_seconds()
     return policy
 
@@ -76,8 +73,7 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
     if scheme == "file":
         return stores.LocalStore("/")  # a prefix would be created before anything is written
     if scheme == "memory":
-        with _lock:
-            return _memory_stores.setdefault(name, stores.MemoryStore())
+        return _memory_stores.setdefault(name, stores.MemoryStore())
     timeout = timeout_seconds()
     seconds = timeout * (UPLOAD_TIMES if for_uploads else 1)
     client: ClientConfig = {
