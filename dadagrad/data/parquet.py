@@ -12,7 +12,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -69,15 +68,6 @@ def find_files(storage: Storage) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A row group of a file; `signed` if its feature ids are."""
-
-    file: int
-    metadata: RowGroup
-    signed: bool
-
-
 class ParquetDataset(Dataset):
     """A Parquet file, or a folder of them with the same columns.
 
@@ -102,7 +92,7 @@ class ParquetDataset(Dataset):
         if not self._files:
             raise InputError(f"no Parquet file at {self.url}; give one, or a folder of *.parquet")
         self._footers: list[pq.FileMetaData] = []
-        self._groups: list[_Group] = []
+        self._groups: list[tuple[int, RowGroup]] = []  # with the numbers of their files
         self._columns: dict[str, str] = {}
         for file in range(len(self._files)):
             self._open(file)
@@ -179,20 +169,18 @@ class ParquetDataset(Dataset):
         return f"{self.url}/{key}" if key else self.url
 
     def _place(self, partition: int) -> str:
-        group = self._groups[partition]
-        return f"{self._name(group.file)}, row group {group.metadata.number}"
+        file, group = self._groups[partition]
+        return f"{self._name(file)}, row group {group.number}"
 
     def _open(self, file: int) -> None:
         """Read the footer of a file, and compare its columns with those of the first."""
         name = self._name(file)
         with self._storage.open(self._files[file]) as source:
-            metadata = read_row_groups(source, name)
+            groups = read_row_groups(source, name)
             with arrow_errors(InputError, f"{name} is not a whole Parquet file", "write it again"):
                 footer = pq.ParquetFile(source).metadata
                 schema = footer.schema.to_arrow_schema()
                 names = Counter(schema.names)  # raises if a name is not UTF-8
-        if footer.num_row_groups != len(metadata):
-            raise InputError(f"{name} contradicts itself; write it again")
         if len(names) < len(schema.names):
             column = min(column for column, count in names.items() if count > 1)
             raise InputError(f"{name} has two columns {column[:60]!r}; rename one")
@@ -204,20 +192,18 @@ class ParquetDataset(Dataset):
                 "files need the same"
             )
         self._footers.append(footer)
-        signed = pa.types.is_signed_integer(schema.field("indices").type.value_type)
-        self._groups += [_Group(file, group, signed) for group in metadata if group.n_rows]
+        self._groups += [(file, group) for group in groups if group.n_rows]
 
     def _table(self, partition: int, columns: list[str]) -> pa.Table:
-        group, place = self._groups[partition], self._place(partition)
-        group.metadata.check_memory(place, columns)
-        footer, problem = self._footers[group.file], f"{place} cannot be decoded"
+        (file, group), place = self._groups[partition], self._place(partition)
+        group.check_memory(place, columns)
+        footer, problem = self._footers[file], f"{place} cannot be decoded"
         with (
-            self._storage.open(self._files[group.file]) as source,
+            self._storage.open(self._files[file]) as source,
             arrow_errors(CorruptionError, problem, "write or copy the file again"),
         ):
-            file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True)
-            number = group.metadata.number
-            return file.read_row_group(number, columns=columns, use_threads=False)
+            reader = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True)
+            return reader.read_row_group(group.number, columns=columns, use_threads=False)
 
     def _describe_label(self, name: str) -> LabelColumn:
         """The distinct values of a label column, from a scan of it."""
@@ -256,11 +242,8 @@ class ParquetDataset(Dataset):
 
     def _largest_id(self, partition: int) -> int:
         """The largest index of a row group, or -1 if it has none."""
-        group = self._groups[partition]
-        maximum = group.metadata.maximum
-        if maximum is not None and len(maximum) in (4, 8):
-            largest = int.from_bytes(maximum, "little", signed=group.signed)
-        else:
+        largest = self._groups[partition][1].maximum
+        if largest is None:
             column = self._table(partition, ["indices"]).column("indices")
             scanned = pc.max(pc.list_flatten(column)).as_py()
             largest = -1 if scanned is None else int(scanned)
@@ -272,13 +255,13 @@ class ParquetDataset(Dataset):
         return largest
 
     def _partition(self, number: int) -> Partition:
-        group = self._groups[number]
-        file, metadata = self._files[group.file], group.metadata
-        content = json.dumps([file, metadata.number, metadata.digest])
+        file, group = self._groups[number]
+        key = self._files[file]
+        content = json.dumps([key, group.number, group.digest])
         checksum = hashlib.sha256(content.encode()).hexdigest()
-        name = f"{file or 'file'}:{metadata.number}"
-        n_local = min(metadata.nnz, self.schema.n_features)
-        return Partition(name, metadata.n_rows, metadata.nnz, n_local, checksum)
+        n_local = min(group.nnz, self.schema.n_features)
+        name = f"{key or 'file'}:{group.number}"
+        return Partition(name, group.n_rows, group.nnz, n_local, checksum)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from dadagrad.errors import InputError
@@ -30,16 +30,16 @@ _WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4}
 class RowGroup:
     """The metadata of row group `number`, without that of columns other than ``indices``.
 
-    `first` is the number of its first row, `maximum` the largest index as little-endian bytes,
-    `digest` the SHA-256 of all metadata, and `sizes` the bytes of decoded columns. Texts that
-    repeat may take more.
+    `first` is the number of its first row, `maximum` the largest index if the footer has it, as an
+    unsigned number, `digest` the SHA-256 of all metadata, and `sizes` the bytes of decoded columns.
+    Texts that repeat may take more.
     """
 
     number: int
     first: int
     n_rows: int
     nnz: int
-    maximum: bytes | None
+    maximum: int | None
     digest: str
     sizes: dict[str, int]
 
@@ -83,8 +83,7 @@ class _DamagedError(ValueError):
 def _row_group(group: dict[int, Any], size: int, number: int, first: int) -> RowGroup:
     n_rows = _count(group[3], "rows of a row group", size)
     sizes: Counter[str] = Counter()
-    digest = hashlib.sha256(repr(group).encode()).hexdigest()
-    row_group = RowGroup(number, first, n_rows, 0, None, digest, sizes)
+    total, largest = 0, None
     for column in group[1]:
         if column.get(1):
             raise _DamagedError("it says that data lies in another file")
@@ -99,8 +98,11 @@ def _row_group(group: dict[int, Any], size: int, number: int, first: int) -> Row
         if nnz < 0 or not isinstance(maximum, bytes | None):
             raise _DamagedError("the statistics of a column contradict its size")
         if metadata[3][0] == b"indices":
-            row_group = replace(row_group, nnz=nnz, maximum=maximum)
-    return row_group
+            total = nnz
+            if maximum is not None and len(maximum) in (4, 8):
+                largest = int.from_bytes(maximum, "little")
+    digest = hashlib.sha256(repr(group).encode()).hexdigest()
+    return RowGroup(number, first, n_rows, total, largest, digest, sizes)
 
 
 def _count(number: Any, kind: str, size: int, factor: int = 1) -> int:

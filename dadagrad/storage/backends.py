@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from errno import EACCES, EDQUOT, EFBIG, EISDIR, ENOSPC, ENOTDIR, EPERM
@@ -13,10 +12,10 @@ from urllib.parse import unquote
 
 from dadagrad.errors import AlreadyExists, InputError, MissingKey, StorageError
 from dadagrad.storage.retries import (
-    TIMEOUT,
     UPLOAD_TIMES,
     RetryPolicy,
     RetryTimeout,
+    first_line,
     lacks_credentials,
     patience_seconds,
     timeout_seconds,
@@ -42,7 +41,6 @@ _ENDPOINT = re.compile(
 
 _memory_stores: dict[str, MemoryStore] = {}
 _policies: dict[tuple[str, str], RetryPolicy] = {}
-_lock = threading.Lock()
 
 
 def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
@@ -62,9 +60,8 @@ def shared_policy(scheme: str, name: str) -> RetryPolicy | None:
     """Return this process's retry policy for a bucket or host; None if nothing can fail."""
     if scheme in ("file", "memory"):
         return None
-    with _lock:
-        place = f"{scheme}://{name}"
-        policy = _policies.setdefault((place, _s3_endpoint()), RetryPolicy(place))
+    place = f"{scheme}://{name}"
+    policy = _policies.setdefault((place, _s3_endpoint()), RetryPolicy(place))
     policy.seconds = patience_seconds()
     return policy
 
@@ -76,8 +73,7 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
     if scheme == "file":
         return stores.LocalStore("/")  # a prefix would be created before anything is written
     if scheme == "memory":
-        with _lock:
-            return _memory_stores.setdefault(name, stores.MemoryStore())
+        return _memory_stores.setdefault(name, stores.MemoryStore())
     timeout = timeout_seconds()
     seconds = timeout * (UPLOAD_TIMES if for_uploads else 1)
     client: ClientConfig = {
@@ -102,7 +98,7 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
         return kind(name, client_options=client, retry_config={"max_retries": 0})
     except Exception as error:
         hint = f"; set {_CREDENTIALS[scheme]}" if scheme in _CREDENTIALS else ""
-        raise InputError(f"cannot open {url}: {_first_line(error)}{hint}") from None
+        raise InputError(f"cannot open {url}: {first_line(error)}{hint}") from None
 
 
 def _s3_endpoint() -> str:
@@ -117,11 +113,6 @@ def segments(key: str) -> list[str]:
     return parts
 
 
-def _first_line(error: Exception) -> str:
-    # obstore appends a debug dump of several lines, request headers included.
-    return str(error).strip().partition("\n")[0]
-
-
 def explain(error: Exception, action: str, url: str, key: str, scheme: str) -> StorageError:
     """Make the error to raise for one of obstore or of the system: what failed and what to do."""
     if scheme not in ("file", "memory"):  # the name of a file in a folder may have a query
@@ -133,24 +124,15 @@ def explain(error: Exception, action: str, url: str, key: str, scheme: str) -> S
     return kind(f"cannot {action} {subject}: {problem}")
 
 
-def _describe_timeout(error: RetryTimeout, scheme: str) -> str:
-    tried = f"{error.problem} (tried for {error.seconds:.0f} s: {_first_line(error.error)})"
-    if error.problem.startswith("the store answers"):
-        return f"{tried}; try again later"
-    advice = "check the network, the host name" + (" and AWS_ENDPOINT_URL" * (scheme == "s3"))
-    slow = f"; on a slow network, raise {TIMEOUT}" if error.problem.startswith("no answer") else ""
-    return f"{tried}; {advice}{slow}"
-
-
 def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageError], str]:
     """Return the kind of an error, and the problem with its remedy."""
     import obstore.exceptions as kinds
 
     credentials = _CREDENTIALS.get(scheme, "them")
-    if lacks_credentials(error.error if isinstance(error, RetryTimeout) else error):
+    if lacks_credentials(error):
         return StorageError, f"no credentials found; set {credentials}"
     if isinstance(error, RetryTimeout):
-        return StorageError, _describe_timeout(error, scheme)
+        return StorageError, str(error)
     text = str(error)
     system = re.search(r"os error (\d+)\)", text)
     number = int(system[1]) if system else getattr(error, "errno", None)
@@ -178,4 +160,4 @@ def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageE
         remedy = {**full, EFBIG: "raise the limit (ulimit -f) or "}.get(number, "")
         hint = f"; {remedy}write elsewhere" if action == "write" else ""
         return StorageError, f"{os.strerror(number)}{hint}"
-    return StorageError, _first_line(error)
+    return StorageError, first_line(error)

@@ -57,10 +57,7 @@ def _seconds(name: str, default: float, minimum: float) -> float:
 
 
 class RetryTimeout(Exception):
-    """Failure that did not pass in time: an `error`, in a few words a `problem`."""
-
-    def __init__(self, error: Exception, problem: str, seconds: float) -> None:
-        self.error, self.problem, self.seconds = error, problem, seconds
+    """Failure that did not pass in time, in words, and what to do."""
 
 
 class RetryPolicy:
@@ -84,7 +81,7 @@ class RetryPolicy:
             try:
                 result = call()
             except Exception as error:
-                problem = _passing_problem(error)
+                problem, advice = self._passing_problem(error)
                 # Any answer of the store counts, unlike one of a server that keeps credentials.
                 if (problem is None or _STATUS.search(str(error))) and not lacks_credentials(error):
                     self.answered = True
@@ -96,7 +93,8 @@ class RetryPolicy:
                 limit = self.seconds if self.answered else min(FIRST_SECONDS, self.seconds)
                 if waited >= limit:
                     self.answered = False  # requests that follow, to tidy up, wait shortly
-                    raise RetryTimeout(error, problem, waited) from None
+                    tried = f"tried for {waited:.0f} s: {first_line(error)}"
+                    raise RetryTimeout(f"{problem} ({tried}); {advice}") from None
                 self._log(True, f"{problem}; trying again for up to {limit:g} seconds")
             else:
                 self.answered = True
@@ -114,26 +112,34 @@ class RetryPolicy:
         if changed:
             logger.warning("%s %s" if not down else "%s: %s", self._name, text)
 
+    def _passing_problem(self, error: Exception) -> tuple[str | None, str]:
+        """Describe no answer, 408, 429 and most of 5xx, and say what to do; None for others."""
+        import obstore.exceptions as kinds
 
-def _passing_problem(error: Exception) -> str | None:
-    """Describe no answer, 408, 429 and most of 5xx in a few words; None for other errors."""
-    import obstore.exceptions as kinds
-
-    text = str(error)
-    if not isinstance(error, kinds.GenericError):
-        return None
-    if status := _STATUS.search(text):
-        number = int(status[2])
-        passes = number in (408, 429) or (number >= 500 and number not in (501, 505))
-        return f"the store answers {status[1].strip()}" if passes else None
-    if "HTTP error" not in text.partition("\n")[0]:
-        return None
-    if lacks_credentials(error):
-        return "no credentials found"
-    return "no answer in time" if "kind: Timeout" in text else "the endpoint cannot be reached"
+        text = str(error)
+        if not isinstance(error, kinds.GenericError):
+            return None, ""
+        if status := _STATUS.search(text):
+            number = int(status[2])
+            passes = number in (408, 429) or (number >= 500 and number not in (501, 505))
+            return f"the store answers {status[1].strip()}" if passes else None, "try again later"
+        if "HTTP error" not in first_line(error):
+            return None, ""
+        if lacks_credentials(error):
+            return "no credentials found", ""
+        endpoint = " and AWS_ENDPOINT_URL" * self._name.startswith("s3:")
+        advice = f"check the network, the host name{endpoint}"
+        if "kind: Timeout" in text:
+            return "no answer in time", f"{advice}; on a slow network, raise {TIMEOUT}"
+        return "the endpoint cannot be reached", advice
 
 
 def lacks_credentials(error: Exception) -> bool:
     """True if obstore asked the metadata server of a cloud for credentials, in vain."""
-    first_line = str(error).partition("\n")[0]
-    return any(host in first_line for host in ("169.254.169.254", "metadata.google.internal"))
+    hosts = "169.254.169.254", "metadata.google.internal"
+    return any(host in first_line(error) for host in hosts)
+
+
+def first_line(error: Exception) -> str:
+    """Text of an error of obstore without its debug dump, which has the headers of the request."""
+    return str(error).strip().partition("\n")[0]

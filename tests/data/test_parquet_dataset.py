@@ -155,9 +155,6 @@ def test_number_of_features(storage, statistics):
     assert ParquetDataset(storage.url).schema.n_features == 10
     put(storage, "x.parquet", columns(), n_features=77, write_statistics=statistics)
     assert ParquetDataset(storage.url).schema.n_features == 77
-    put(storage, "x.parquet", columns(), n_features="many")
-    with pytest.raises(InputError, match=r"dadagrad\.n_features is b'many'"):
-        ParquetDataset(storage.url)
 
 
 INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
@@ -227,16 +224,11 @@ def test_what_is_no_parquet(storage):
 
 
 def test_damaged_pages_are_found(storage):
-    random = np.random.default_rng(0)
-    n_rows = 2000
-    ids = np.sort(random.integers(0, 10**6, (n_rows, 8)), axis=1)
-    indices = pa.array(list(ids), pa.list_(pa.int32()))
-    label = pa.array(random.choice([0.0, 1.0], n_rows))
-    put(storage, "x.parquet", {"indices": indices, "label": label}, write_page_checksum=True)
+    put(storage, "x.parquet", columns(), write_page_checksum=True)
     dataset = ParquetDataset(storage.url)
-    data = bytearray(storage.get("x.parquet"))
-    data[len(data) // 3] ^= 4
-    storage.put("x.parquet", bytes(data))
+    data = storage.get("x.parquet")
+    at = data.index(np.array(LABELS).tobytes()[:8])
+    storage.put("x.parquet", data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
     with pytest.raises(CorruptionError, match=r"x\.parquet, row group 0 cannot be decoded"):
         dataset.read(0)
 

@@ -1,5 +1,6 @@
 """Snapshots to save, and stores that go wrong, for the tests of checkpoints."""
 
+from functools import partial
 from uuid import uuid4
 
 import numpy as np
@@ -83,35 +84,24 @@ class Fails(Storage):
         self.at, self.how, self.writes, self.dead = at, how, 0, False
 
     def put(self, key, data, *, create=False):
-        self._count(lambda: Storage.put(self, key, bytes(data)[: len(data) // 2]))
-        super().put(key, data, create=create)
-        self._after()
+        act = partial(super().put, key, data, create=create)
+        self._change(act, half=partial(super().put, key, bytes(data)[: len(data) // 2]))
 
     def delete(self, key):
-        self._count(lambda: None)
-        super().delete(key)
-        self._after()
+        self._change(partial(super().delete, key), half=lambda: None)
 
-    def _count(self, tear):
+    def _change(self, act, half):
         if self.dead:
             raise Died
         self.writes += 1
-        if self.writes != self.at or self.how.endswith("after"):
-            return
-        if self.how.endswith("torn"):
-            self.writes = -(10**6)  # the torn write is not counted
-            tear()
-        self._fail()
-
-    def _after(self):
-        if self.writes == self.at and self.how.endswith("after"):
-            self._fail()
-
-    def _fail(self):
-        if self.how.startswith("dies"):
-            self.dead = True
-            raise Died
-        raise StorageError("injected: the store is full")
+        fails = self.writes == self.at
+        if fails and self.how.endswith("torn"):
+            half()
+        if not fails or self.how.endswith("after"):
+            act()
+        if fails:
+            self.dead = self.how.startswith("dies")
+            raise Died if self.dead else StorageError("injected: the store is full")
 
 
 json_values = st.recursive(

@@ -40,6 +40,14 @@ def paths(document, prefix=()):
         yield from paths(value, (*prefix, key))
 
 
+def holder(document, path):
+    """The object or list that holds the value at `path`, and its key there."""
+    *parents, key = path
+    for parent in parents:
+        document = document[parent]
+    return document, key
+
+
 def nested(depth):
     """A list in a list, `depth` deep."""
     value = []
@@ -56,10 +64,7 @@ def mutated(draw, document, most=3):
         found = list(paths(document))
         if not found:
             break
-        *parents, key = draw(st.sampled_from(found))
-        target = document
-        for parent in parents:
-            target = target[parent]
+        target, key = holder(document, draw(st.sampled_from(found)))
         how = draw(st.sampled_from(["replace", "replace", "replace", "remove", "double", "swap"]))
         if how == "replace":
             number = st.integers(-(2**65), 2**65) | st.floats()
@@ -76,11 +81,9 @@ def mutated(draw, document, most=3):
         elif how == "double":
             target[f"{key}x"] = copy.deepcopy(target[key])
         else:
-            *others, other = draw(st.sampled_from(found))
-            place = document
+            other_path = draw(st.sampled_from(found))
             try:
-                for parent in others:
-                    place = place[parent]
+                place, other = holder(document, other_path)
                 value, target[key] = copy.deepcopy(target[key]), copy.deepcopy(place[other])
                 place[other] = value
             except (KeyError, IndexError, TypeError):
@@ -139,11 +142,8 @@ def corpus(name):
 def changed(document, path, value):
     """A copy of `document` with another value at `path`, whose steps are separated by spaces."""
     document = copy.deepcopy(document)
-    target = document
-    *parents, last = path.split()
-    for step in parents:
-        target = target[int(step) if isinstance(target, list) else step]
-    target[int(last) if isinstance(target, list) else last] = value
+    target, key = holder(document, [int(step) if step.isdigit() else step for step in path.split()])
+    target[key] = value
     return document
 
 

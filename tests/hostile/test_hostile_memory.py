@@ -30,6 +30,7 @@ from dadagrad.storage.documents import unseal
 
 PROGRAM = """
     import sys, json, resource, warnings
+    from functools import partial
     import numpy as np
     import dadagrad
     from dadagrad.data import open_dataset
@@ -41,6 +42,7 @@ PROGRAM = """
     import anndata.io, pyarrow.parquet, scipy.sparse
     warnings.simplefilter("ignore")
     good, cases = sys.argv[1], json.loads(sys.argv[2])
+    FORMATS = "svmlight", "vw", "csv", "text", "npz", "anndata", "parquet"
 
     def read(url):
         data = open_dataset(url)
@@ -48,18 +50,14 @@ PROGRAM = """
             data.read(number)
         data.names(np.arange(10))
 
-    do = {
+    def ingest_as(format, path):
+        ingest(path, path + ".out", format=format, overwrite=True)
+
+    do = {name: partial(ingest_as, name) for name in FORMATS} | {
         "read": read,
         "load": Model.load,
         "checkpoints": lambda url: CheckpointReader(url).load(),
         "train": lambda url: dadagrad.train(url, dadagrad.TrainConfig(step_size=0.1)),
-        "svmlight": lambda path: ingest(path, path + ".out", format="svmlight", overwrite=True),
-        "vw": lambda path: ingest(path, path + ".out", format="vw", hash_bits=9),
-        "csv": lambda path: ingest(path, path + ".out", format="csv"),
-        "text": lambda path: ingest(path, path + ".out", format="text"),
-        "npz": lambda path: ingest(path, path + ".out", format="npz"),
-        "anndata": lambda path: ingest(path, path + ".out", format="anndata"),
-        "parquet": lambda path: ingest(path, path + ".out", format="parquet"),
     }
     for name, folder in (("load", "/model"), ("checkpoints", "/run"), ("train", "/data")):
         do[name](good + folder)

@@ -134,6 +134,7 @@ WIDE = pa.array([[2**64 - 1], [1], [], [1]], pa.list_(pa.uint64()))
     [
         (TWICE, "two columns 'indices'"),
         (declared(b"9" * 5000), "needed is a positive integer"),
+        (declared(b"many"), r"dadagrad\.n_features is b'many'; needed is a positive integer"),
         (declared(b"-5"), "needed is a positive integer"),
         (declared(b"\xff"), "needed is a positive integer"),
         (declared(b"4611686018427387905"), "needed is a positive integer"),

@@ -234,17 +234,3 @@ def test_numbers_that_lie(path, entry, value, said):
         pytest.raises(CorruptionError, match=f"{PART}, {path}: .*{said}"),
     ):
         use()
-
-
-def test_a_symbolic_link_is_no_way_to_read_other_files(tmp_path):
-    """Links in a folder are followed, as by any program; content must still fit all checksums."""
-    storage = Storage(tmp_path / "data")
-    forge()
-    for key in GENUINE.list():
-        storage.put(key, GENUINE.get(key))
-    chunk, secret = tmp_path / "data" / PART / "X/indices/c/0", tmp_path / "secret"
-    secret.write_bytes(bytes(chunk.stat().st_size))
-    chunk.unlink()
-    chunk.symlink_to(secret)
-    with pytest.raises(CorruptionError, match="X/indices: chunk 0 does not match its checksum"):
-        open_dataset(storage.url).read(0)

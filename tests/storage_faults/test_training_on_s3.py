@@ -60,23 +60,16 @@ def hindered(servers, monkeypatch):
 
 
 @contextmanager
-def on(engine, nursery, environment):
-    """Options of a run on "threads", or on a "cluster" that lasts for the block."""
-    if engine == "threads":
-        yield ()
-        return
-    with Cluster(nursery, 2, environment) as cluster:
-        yield ("--scheduler", cluster.address)
-
-
-@contextmanager
 def hindered_program(proxy, engine, nursery, name, more=None, **options):
-    """A program on the store behind `proxy`; `more` goes into its environment."""
+    """A program on the store behind `proxy`, on "threads" or a "cluster", with `more` variables."""
     environment = proxy.server.environment | {"DADAGRAD_STORAGE_TIMEOUT": "1"} | (more or {})
     folder = f"s3://{BUCKET}/hindered"
     options |= {"data": f"{folder}/data", "environment": environment}
-    with on(engine, nursery, environment) as extra:
-        yield Program(nursery, f"{folder}/{name}", options=extra, **options)
+    with ExitStack() as stack:
+        if engine == "cluster":
+            cluster = stack.enter_context(Cluster(nursery, 2, environment))
+            options["options"] = ("--scheduler", cluster.address)
+        yield Program(nursery, f"{folder}/{name}", **options)
 
 
 @pytest.mark.parametrize(("engine", "seed"), [("threads", 0), ("cluster", 1)])

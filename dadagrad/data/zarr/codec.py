@@ -49,13 +49,10 @@ class ArrayDecoder:
         n_chunks, self._chunk = chunk_grid(length)
         self.length, self.dtype = length, np.dtype(dtype)
         self.sizes = [size for size, _ in seals]
-        self.fill_value = metadata["fill_value"]
-        self.is_fill = not self.sizes and (length > 0 or self.fill_value == 1)
         (chunk,) = metadata["chunk_grid"]["configuration"]["chunk_shape"]
         _need("shape", metadata["shape"], [length])
         _need("type", metadata["data_type"], dtype)
-        if not self.is_fill:
-            _need("number and size of chunks", [len(self.sizes), chunk], [n_chunks, self._chunk])
+        _need("number and size of chunks", [len(self.sizes), chunk], [n_chunks, self._chunk])
         names = [codec["name"] for codec in metadata["codecs"]]
         self._compressed = len(names) == 2
         _need("codecs", names, ["bytes", "blosc"][: len(names) or 1])

@@ -32,9 +32,7 @@ from dadagrad.data.zarr.writer import (
     FORMAT,
     FORMAT_VERSION,
     attributes_checksum,
-    check_distinct_partitions,
     check_label_names,
-    check_partition_name,
     pointer_type,
 )
 from dadagrad.errors import CorruptionError, InputError, MissingKey, OutOfMemory, TooLarge
@@ -42,6 +40,7 @@ from dadagrad.storage.memory import check_free_memory
 from dadagrad.storage.store import Storage
 
 _ADVICE = "make the dataset again with `dadagrad ingest`, or copy it again"
+_PARTITION_NAME = re.compile(r"part-[0-9]{5,9}")
 _MAX_ROOT = 1 << 28  # bytes: a million partitions take most of it
 _MAX_DOCUMENT = 1 << 24  # bytes: 200,000 chunks take half of it
 _MAX_ENTRIES = 2**31 - 1
@@ -183,7 +182,6 @@ class _PartitionReader:
         n_rows, nnz, names = self._partition.n_rows, self._partition.nnz, self._schema.label_names
         expected = {
             "X/indices": (nnz, "int32"),
-            "X/data": (nnz, "float32"),
             "X/indptr": (n_rows + 1, pointer_type(nnz)),
             "var/feature": (self._partition.n_local, "int64"),
             **{f"obs/{name}": (n_rows, "float64") for name in names},
@@ -192,6 +190,10 @@ class _PartitionReader:
         expected |= {path: (n_rows, "float32") for path in optional if self.has(path)}
         if self._schema.queried:
             expected["obs/query"] = (n_rows, "int64")
+        with self._errors_of("X/data"):
+            # Values that are all 1 have no chunks.
+            if self._seals["X/data"] or self._metadata["X/data"]["fill_value"] != 1:
+                expected["X/data"] = (nnz, "float32")
         arrays = self.read_numbers(expected)
         labels = POOL.empty(n_rows * len(names), np.float64)
         labels = labels.reshape(n_rows, len(names))
@@ -220,15 +222,12 @@ class _PartitionReader:
             return decode_strings(chunk, length)
 
     def read_numbers(self, expected: Mapping[str, tuple[int, str]]) -> dict[str, NDArray[Any]]:
-        """Checked arrays of these paths, lengths and types; ``X/data`` only if it is stored."""
+        """Checked arrays of these paths, lengths and types."""
         decoders: dict[str, ArrayDecoder] = {}
         for path, (length, dtype) in expected.items():
             with self._errors_of(path):
-                decoder = ArrayDecoder(self._metadata[path], self._seals[path], length, dtype)
-                if not decoder.is_fill:
-                    decoders[path] = decoder
-                elif path != "X/data" or decoder.fill_value != 1:
-                    raise CorruptionError("its chunks are missing")
+                metadata, seals = self._metadata[path], self._seals[path]
+                decoders[path] = ArrayDecoder(metadata, seals, length, dtype)
         needed = sum(decoder.nbytes for decoder in decoders.values()) - POOL.unused_bytes
         check_free_memory(needed, f"{self._storage.url}: partition {self._partition.name}")
         chunks: dict[str, NDArray[np.uint8]] = {}
@@ -320,12 +319,15 @@ def _read_partitions(plain: Any) -> tuple[Partition, ...]:
     partitions = []
     for item in plain:
         need(type(item) is dict, "a partition", item, "an object")
-        name, checksum = check_partition_name(item.get("name")), item.get("checksum")
+        name, checksum = item.get("name"), item.get("checksum")
+        if type(name) is not str or not _PARTITION_NAME.fullmatch(name):
+            raise InputError(f"{reprlib.repr(name)} is not the name of a partition")
         counts: Any = [item.get(key) for key in ("n_rows", "nnz", "n_local")]
         suit = all(type(count) is int and 0 <= count <= _MAX_ENTRIES for count in counts)
         need(suit, f"n_rows, nnz, n_local of partition {name}", counts, f"0 to {_MAX_ENTRIES}")
         need(type(checksum) is str, f"the checksum of partition {name}", checksum, "a text")
         n_rows, nnz, n_local = counts
         partitions.append(Partition(name, n_rows, nnz, n_local, checksum))
-    check_distinct_partitions(partitions)
+    if len({partition.name for partition in partitions}) < len(partitions):
+        raise InputError("two partitions have the same name")
     return tuple(partitions)

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import reprlib
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -41,7 +39,6 @@ FORMAT = "dadagrad-dataset"
 FORMAT_VERSION = 2
 _RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "line", "_index", "index"})
 
-_PARTITION_NAME = re.compile(r"part-[0-9]{5,9}")
 _SHUFFLES = {
     "noshuffle": blosc.NOSHUFFLE,
     "shuffle": blosc.SHUFFLE,
@@ -51,25 +48,9 @@ _MAX_COMPRESSED = 0.9  # of the uncompressed bytes: above this, numbers are stor
 _MAX_BITSHUFFLED = 0.97  # of the bytes after another shuffle, which is faster to decode
 
 
-def check_partition_name(name: Any) -> str:
-    """Return `name`; raise `InputError` unless it is of the form ``part-00000``."""
-    if not isinstance(name, str) or not _PARTITION_NAME.fullmatch(name):
-        raise InputError(
-            f"{reprlib.repr(name)} is not the name of a partition; names are part-00000, "
-            "part-00001..."
-        )
-    return name
-
-
 def pointer_type(nnz: int) -> str:
     """Type of row pointers: the type of the positions if possible, as SciPy prefers it."""
     return "int32" if nnz < 2**31 else "int64"
-
-
-def check_distinct_partitions(partitions: Sequence[Partition]) -> None:
-    """Raise `InputError` if two partitions have the same name."""
-    if len({partition.name for partition in partitions}) < len(partitions):
-        raise InputError("two partitions have the same name")
 
 
 def check_label_names(names: Sequence[str]) -> None:
@@ -101,18 +82,8 @@ def write_partition(
     feature ids, also of other partitions. Raises `InputError` if the rows are not valid (see
     `Rows.check`) or a name cannot be stored.
     """
-    check_partition_name(name)
     check_label_names(label_names)
-    place = f"{storage.url}/{name}"
-    if rows.labels.shape != (rows.n_rows, len(label_names)):
-        raise InputError(
-            f"{place}: labels have shape {rows.labels.shape}; {rows.n_rows} rows with the label "
-            f"columns {list(label_names)} need {(rows.n_rows, len(label_names))}"
-        )
-    for kind, column in (("queries", rows.queries), ("tags", tags), ("lines", lines)):
-        if column is not None and len(column) != rows.n_rows:
-            raise InputError(f"{place}: {len(column)} {kind} for {rows.n_rows} rows")
-    rows.check(place)
+    rows.check(f"{storage.url}/{name}")
     if rows.values is not None and (rows.values == 1).all():
         rows = replace(rows, values=None)
     columns = dict(zip(label_names, rows.labels.T, strict=True))
@@ -147,10 +118,6 @@ def write_root(
 
     `provenance` is plain JSON: where the data came from and how.
     """
-    if not partitions:
-        raise InputError(f"{storage.url}: the dataset would be empty; give it at least one row")
-    check_distinct_partitions(partitions)
-    check_label_names(schema.label_names)
     attributes: dict[str, Any] = {
         "encoding-type": FORMAT,
         "encoding-version": str(FORMAT_VERSION),

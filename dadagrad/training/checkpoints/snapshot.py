@@ -131,10 +131,9 @@ def lasting_url(data: Dataset) -> str | list[str]:
     """Return the addresses of `data` for a process in any folder, or `IN_MEMORY`."""
     if data.is_temporary:
         return IN_MEMORY
-    urls = [source.url for source in data.sources]
-    local = ["://" not in url and os.path.exists(url) for url in urls]
     urls = [
-        os.path.abspath(url) if is_local else url for url, is_local in zip(urls, local, strict=True)
+        os.path.abspath(url) if "://" not in url and os.path.exists(url) else url
+        for url in (source.url for source in data.sources)
     ]
     return urls if len(urls) > 1 else urls[0]
 

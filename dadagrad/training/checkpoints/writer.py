@@ -57,7 +57,6 @@ class CheckpointWriter:
         self._storage = url if isinstance(url, Storage) else Storage(url)
         self._keep = keep
         self._sequence = 0
-        self._saving = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="dadagrad-checkpoint")
         self._futures: list[Future[None]] = []
         self._submitting = threading.Lock()
@@ -133,27 +132,25 @@ class CheckpointWriter:
         Raises `InputError` for content that cannot be stored, and `StorageError` if the store
         fails or another run has taken the folder over.
         """
-        snapshot.check()
-        with self._saving:
-            uuid = uuid4().hex
-            folder = f"{snapshot.step:012d}-{uuid}"
-            try:
-                manifest = self._write_parts(snapshot, uuid, folder)
-                document = manifest.seal()
-                self._lease.check()
-            except BaseException:  # a full disk must not get fuller with each attempt
-                with contextlib.suppress(StorageError):
-                    self._storage.delete_prefix(folder)
-                raise
-            key = self._commit(manifest, document, uuid)
-            logger.info("saved the checkpoint of step %s to %s", f"{snapshot.step:,}", self.url)
-            self._committed.append(replace(manifest, key=key))
-            try:
-                self._remove_old(key)
-            except TakenOver:
-                raise
-            except StorageError as error:
-                logger.warning("could not remove old checkpoints: %s", error)
+        uuid = uuid4().hex
+        folder = f"{snapshot.step:012d}-{uuid}"
+        try:
+            manifest = self._write_parts(snapshot, uuid, folder)
+            document = manifest.seal()
+            self._lease.check()
+        except BaseException:  # a full disk must not get fuller with each attempt
+            with contextlib.suppress(StorageError):
+                self._storage.delete_prefix(folder)
+            raise
+        key = self._commit(manifest, document, uuid)
+        logger.info("saved the checkpoint of step %s to %s", f"{snapshot.step:,}", self.url)
+        self._committed.append(replace(manifest, key=key))
+        try:
+            self._remove_old(key)
+        except TakenOver:
+            raise
+        except StorageError as error:
+            logger.warning("could not remove old checkpoints: %s", error)
 
     def _write_parts(self, snapshot: Snapshot, uuid: str, folder: str) -> Manifest:
         records = write_arrays(self._storage, folder, snapshot.arrays)
@@ -192,11 +189,7 @@ class CheckpointWriter:
             # checkpoint, by this run, or by a higher epoch at this very moment.
             self._lease.check()
             key = manifest_key(manifest.step, uuid)
-            if not self._lease.create(key, document):
-                raise StorageError(
-                    f"cannot write {key} in {self.url}: this new name exists; check which other "
-                    "program writes there"
-                )
+            self._lease.create(key, document)
         sync(self._storage, [key])
         return key
 
