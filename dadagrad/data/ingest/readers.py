@@ -157,7 +157,7 @@ def _current(parse: Any, summary: SourceSummary) -> Any:
     """`parse` without names if there are too many of them."""
     if not isinstance(parse, TableParser) or not summary.too_many_names:
         return parse
-    return replace(parse, keep_names=False)
+    return replace(parse, options=replace(parse.options, keep_names=False))
 
 
 def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> TableParser:
@@ -166,7 +166,7 @@ def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> Tabl
     if summary.encoder is None:
         summary.encoder = learn_encoder(head, options, path, by_number=False)
         summary.columns = list(head.schema.names)
-    return TableParser.from_options(summary.encoder, options)
+    return TableParser(summary.encoder, options)
 
 
 def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Task]:

@@ -25,7 +25,7 @@ from dadagrad.data.reading.files import COMPRESSED_NAME, Place, count_lines, pla
 from dadagrad.data.reading.options import Delimiter
 from dadagrad.data.tables.cells import MISSING, Batch, as_number
 from dadagrad.data.tables.columns import shown
-from dadagrad.errors import InputError, OnError
+from dadagrad.errors import InputError
 
 MAX_ROW_BYTES = 64 << 20
 """Longest row of a CSV file; a longer one means that a quote was never closed."""
@@ -87,9 +87,7 @@ def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | Non
     fields = [column.cast(pa.binary())[0].as_py().decode("utf-8", "replace") for column in columns]
     numbers = tuple(map(str, range(len(fields))))
     if header is None:
-        body = read_batch(
-            _plain(head, 0), Layout(delimiter, numbers), path=path, offset=0, on_error="skip"
-        )
+        body = read_batch(_plain(head, 0), Layout(delimiter, numbers), path=path, offset=0)
         header = _looks_like_header(fields, body.table)
     if not header:
         return Layout(delimiter, numbers)
@@ -164,15 +162,14 @@ def read_batch(
     *,
     path: str,
     offset: int,
-    on_error: OnError,
     numbers: frozenset[str] = frozenset(),
     included_names: frozenset[str] | None = None,
 ) -> Batch:
     """Read whole rows; the header of a file is left out.
 
     All cells are strings but those of the columns `numbers`, as long as they hold numbers. Rows
-    with another number of fields, or that are not UTF-8, raise `InputError` or are skipped. Only
-    the columns `included_names` are read; None reads all.
+    with another number of fields, or that are not UTF-8, are left out. Only the columns
+    `included_names` are read; None reads all.
     """
     chunk = _plain(chunk, offset)
     text = _marked(chunk)
@@ -203,8 +200,6 @@ def read_batch(
         right = _is_text(table)
         notes += [(place_of(at), NOT_UTF8) for at in positions[~right][:MAX_NOTES].tolist()]
         table, positions = table.filter(pa.array(right)), positions[right]
-    if notes and on_error == "raise":
-        raise InputError("{}: {}".format(*notes[0]))
     return Batch(
         table,
         lambda row: place_of(int(positions[row])),
