@@ -100,11 +100,7 @@ class Task:
     parse: Callable[[], Iterable[tuple[Block, int]]]
     first_block: int = 0
 
-    def __call__(self) -> Parsed:
-        """Parse all blocks."""
-        return list(self.blocks())
-
-    def blocks(self) -> Iterator[tuple[Block, int]]:
+    def __call__(self) -> Iterator[tuple[Block, int]]:
         """Parse one block after the other."""
         for number, (block, n_bytes) in enumerate(self.parse(), self.first_block):
             origin = (self.file, self.number, number)

@@ -116,8 +116,7 @@ class FileSource(Source):
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
         if not self._has_arrays(summary.options):
-            for blocks in run(operator.call, file_tasks(self.paths, summary)):
-                yield from blocks
+            yield from chain.from_iterable(run(_parse, file_tasks(self.paths, summary)))
             return
         for path in self.paths:
             yield from array_blocks(open_arrays(path, summary.options), summary)
@@ -127,10 +126,13 @@ class FileSource(Source):
         return options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
 
 
+def _parse(task: BlocksTask) -> Parsed:
+    return list(task())
+
+
 def _read_all(tasks: tuple[Task, ...]) -> Iterator[tuple[Block, int]]:
     """Yield the blocks of tasks whose rows are collected together."""
-    for task in tasks:
-        yield from task.blocks()
+    return chain.from_iterable(task() for task in tasks)
 
 
 @dataclass
@@ -186,8 +188,7 @@ class DaskSource(Source):
         """Yield a task for each block."""
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
-        for blocks in run(operator.call, self.tasks(summary, run)):
-            yield from blocks
+        return chain.from_iterable(run(_parse, self.tasks(summary, run)))
 
 
 @dataclass

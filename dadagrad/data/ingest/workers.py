@@ -46,16 +46,12 @@ class WorkerPool:
     def __call__(self, function: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:
         """Apply `function` to the items, as `map` does."""
         if self._submit is None:
-            return map(function, *items)
-        return self._map_in_order(self._submit, function, *items)
-
-    def _map_in_order(
-        self, submit: Callable[..., Any], function: Callable[..., Any], *items: Iterable[Any]
-    ) -> Iterator[Any]:
+            yield from map(function, *items)
+            return
         pending: deque[Any] = deque()
         try:
             for arguments in zip(*items, strict=False):
-                pending.append(submit(function, *arguments))
+                pending.append(self._submit(function, *arguments))
                 if len(pending) >= self._max_pending:
                     yield pending.popleft().result()
             while pending:
