@@ -218,15 +218,19 @@ def test_parquet_and_datasets_can_be_ingested(tmp_path):
 # --- workers, compression and pipes
 
 
-@pytest.mark.parametrize("shuffle", [None, 3])
-def test_the_bytes_depend_neither_on_workers_nor_on_memory(tmp_path, monkeypatch, shuffle):
+@pytest.mark.parametrize(("name", "shuffle"), [("a.svm", None), ("a.svm", 3), ("a.tsv", 3)])
+def test_the_bytes_depend_neither_on_workers_nor_on_memory(tmp_path, monkeypatch, name, shuffle):
     monkeypatch.setattr(readers, "TASK_BYTES", 2000)
     expected = make_svmlight(tmp_path / "a.svm", 400)
+    table = np.column_stack([np.arange(400) % 2, expected])
+    np.savetxt(tmp_path / "a.tsv", table, "%.3f", delimiter="\t")
+    options = {"shuffle": shuffle, "partition_nnz": 400}
+    options |= {"scale": "none"} if name == "a.tsv" else {}
     results = []
     for workers, run_bytes in ((1, 1 << 27), (2, 10_000), (4, 1 << 27)):
         monkeypatch.setattr(external_shuffle, "RUN_BYTES", run_bytes)
         out = tmp_path / f"out{workers}"
-        ingest(tmp_path / "a.svm", str(out), shuffle=shuffle, partition_nnz=400, workers=workers)
+        ingest(tmp_path / name, str(out), workers=workers, **options)
         results.append(files_of(out))
     assert results[0] == results[1] == results[2]
     matrix, _ = dense_dataset(open_dataset(str(tmp_path / "out1")))
@@ -294,7 +298,7 @@ def test_progress_through_one_compressed_file_is_in_its_own_bytes(tmp_path, name
     (tmp_path / name).write_bytes(COMPRESS[name.rpartition(".")[2]](content))
     calls = []
     options = {"progress": lambda *state: calls.append(state)}
-    ingest(tmp_path / name, str(tmp_path / "out"), workers=1 if ".csv" in name else 2, **options)
+    ingest(tmp_path / name, str(tmp_path / "out"), workers=2, **options)
     size = (tmp_path / name).stat().st_size
     assert len(calls) >= 9
     for done, total, rows in calls:

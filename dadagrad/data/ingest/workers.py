@@ -1,4 +1,4 @@
-"""Workers of an ingest: threads, processes, or those of a Dask cluster.
+"""Workers of an ingest: threads, or those of a Dask cluster.
 
 The workers of a cluster write runs of a shuffle to a store, from which others read them.
 """
@@ -6,11 +6,9 @@ The workers of a cluster write runs of a shuffle to a store, from which others r
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,11 +54,6 @@ class WorkerPool:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
-        except BrokenProcessPool as error:
-            raise DadagradError(
-                "a worker process ended abruptly: killed, or out of memory; use fewer workers, and "
-                'call ingest from a script under `if __name__ == "__main__":`'
-            ) from error
         finally:
             for future in pending:
                 future.cancel()
@@ -103,11 +96,8 @@ def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @contextmanager
-def worker_pool(workers: int, client: Any = None, *, threads: bool) -> Iterator[WorkerPool]:
-    """Open workers: those of a Dask `client`, threads, processes, or this thread alone for 1.
-
-    `threads` start faster and results need not be copied, if the function releases the GIL.
-    """
+def worker_pool(workers: int, client: Any = None) -> Iterator[WorkerPool]:
+    """Open workers: those of a Dask `client`, threads, or this thread alone for 1."""
     if workers < 1:
         raise InputError(f"workers is {workers}; it must be 1 or more")
     if client is not None:
@@ -118,13 +108,7 @@ def worker_pool(workers: int, client: Any = None, *, threads: bool) -> Iterator[
     elif workers == 1:
         yield WorkerPool(None)
     else:
-        # Forking a process that has threads (numba's, zarr's) can deadlock the child.
-        context = multiprocessing.get_context("spawn")
-        pool: Executor = (
-            ThreadPoolExecutor(workers)
-            if threads
-            else ProcessPoolExecutor(workers, mp_context=context)
-        )
+        pool = ThreadPoolExecutor(workers)
         try:
             yield WorkerPool(pool.submit, 2 * workers)
         finally:
