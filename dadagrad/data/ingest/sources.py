@@ -28,7 +28,6 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.arrays import ArraySource, matrix_source, open_arrays, stored_source
 from dadagrad.data.ingest.readers import (
     NO_ROWS,
-    Parsed,
     Task,
     array_blocks,
     file_tasks,
@@ -44,8 +43,8 @@ from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_b
 from dadagrad.errors import InputError
 from dadagrad.summary import listed
 
-BlocksTask = Callable[[], Iterable[tuple[Block, int]]]
-"""Reader of blocks, each with the bytes of the files that it completes."""
+BlocksTask = Callable[[], Iterable[Block]]
+"""Reader of blocks."""
 
 _GROUP_TASKS = 32  # 128 MiB of text
 
@@ -81,8 +80,8 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
-        """Yield all blocks in order, each with the bytes of the files that it completes.
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
+        """Yield all blocks in order.
 
         `run` are workers; the `summary` gets facts about the whole source.
         """
@@ -114,23 +113,23 @@ class FileSource(Source):
         groups = iter(lambda: tuple(itertools.islice(tasks, _GROUP_TASKS)), ())
         return (partial(_read_all, group) for group in groups)
 
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         if not self._has_arrays(summary.options):
             yield from chain.from_iterable(run(_parse, file_tasks(self.paths, summary)))
             return
         for path in self.paths:
             yield from array_blocks(open_arrays(path, summary.options), summary)
-            yield NO_ROWS, source_bytes(path)
+            yield replace(NO_ROWS, source_bytes=source_bytes(path))
 
     def _has_arrays(self, options: Options) -> bool:
         return options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
 
 
-def _parse(task: BlocksTask) -> Parsed:
+def _parse(task: BlocksTask) -> list[Block]:
     return list(task())
 
 
-def _read_all(tasks: tuple[Task, ...]) -> Iterator[tuple[Block, int]]:
+def _read_all(tasks: tuple[Task, ...]) -> Iterator[Block]:
     """Yield the blocks of tasks whose rows are collected together."""
     return chain.from_iterable(task() for task in tasks)
 
@@ -142,12 +141,12 @@ class FrameSource(Source):
     frame: Any
     label: str | None = None
 
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         batches = table_batches(to_table(self.frame, self.name), self.name)
         head = next(batches)
         parse = learn_table(head.table, self.name, summary)
         for batch in chain([head], batches):
-            yield compact(parse.encode(batch)), 0
+            yield compact(parse.encode(batch))
 
 
 @dataclass
@@ -161,7 +160,7 @@ class MatrixSource(Source):
     def guess_format(self) -> Format:
         return "npz"
 
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         return array_blocks(self._open(no_labels=summary.options.no_labels), summary)
 
     def to_dataset(self, shuffle: int | None) -> Dataset:
@@ -187,7 +186,7 @@ class DaskSource(Source):
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
         """Yield a task for each block."""
 
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         return chain.from_iterable(run(_parse, self.tasks(summary, run)))
 
 
@@ -245,7 +244,7 @@ class DaskFrameSource(DaskSource):
 
 def _parse_matrix(
     options: Options, width: int, name: str, number: int, y: Any, weights: Any, block: Any
-) -> Parsed:
+) -> list[Block]:
     X = as_matrix(block, name)
     n_rows = X.shape[0] if y is None else len(y)
     if X.shape != (n_rows, width):
@@ -254,19 +253,18 @@ def _parse_matrix(
             f"it would be {(n_rows, width)}"
         )
     rows = block_from_arrays(X, np.zeros((n_rows, 0)) if y is None else y, weights, name)
-    return [(replace(compact(transform(rows, options)), origin=(number, 0, 0)), 0)]
+    return [replace(compact(transform(rows, options)), origin=(number, 0, 0))]
 
 
 def _head(frame: Any) -> Any:
     return frame.head(BATCH_ROWS)
 
 
-def _parse_partition(parse: TableParser, name: str, number: int, frame: Any) -> Parsed:
+def _parse_partition(parse: TableParser, name: str, number: int, frame: Any) -> list[Block]:
     name = f"{name}, block {number}"
     blocks = map(parse.encode, table_batches(to_table(frame, name), name))
     return [
-        (replace(compact(block), origin=(number, 0, place)), 0)
-        for place, block in enumerate(blocks)
+        replace(compact(block), origin=(number, 0, place)) for place, block in enumerate(blocks)
     ]
 
 

@@ -144,7 +144,7 @@ def store_runs(
 
 
 def _make_runs(
-    task: Callable[[], Iterable[tuple[Block, int]]],
+    task: Callable[[], Iterable[Block]],
     summary: SourceSummary,
     name: str,
     seed: int | None,
@@ -154,10 +154,10 @@ def _make_runs(
     names = (f"{name}-{number:05d}" for number in itertools.count())
     rows = ExternalShuffle(seed=seed, save=lambda run: _store(run, storage, next(names)))
     n_bytes = 0
-    for block, size in task():
+    for block in task():
         if (block := summary.add(block)).n_rows:
             rows.append(block)
-        n_bytes += size
+        n_bytes += block.source_bytes
     rows.finish()
     return summary, rows.runs, n_bytes
 
