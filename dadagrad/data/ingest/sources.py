@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -54,7 +53,7 @@ ACCEPTED = (
 )
 
 
-class Source(ABC):
+class Source:
     """Rows before they are a dataset.
 
     Attributes
@@ -79,12 +78,16 @@ class Source(ABC):
         """Tasks for the workers of a cluster; None if rows can only be read here."""
         return None
 
-    @abstractmethod
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         """Yield all blocks in order.
 
         `run` are workers; the `summary` gets facts about the whole source.
         """
+        return chain.from_iterable(run(_parse, self.tasks(summary, run) or ()))
+
+
+def _parse(task: BlocksTask) -> list[Block]:
+    return list(task())
 
 
 class FileSource(Source):
@@ -123,10 +126,6 @@ class FileSource(Source):
 
     def _has_arrays(self, options: Options) -> bool:
         return options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
-
-
-def _parse(task: BlocksTask) -> list[Block]:
-    return list(task())
 
 
 def _read_all(tasks: tuple[Task, ...]) -> Iterator[Block]:
@@ -179,20 +178,12 @@ class MatrixSource(Source):
         return matrix_source(self.name, X, None if self.y is None else np.asarray(self.y), None)
 
 
-class DaskSource(Source):
-    """A dask collection, whose blocks are computed where they are parsed, one at a time."""
-
-    @abstractmethod
-    def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
-        """Yield a task for each block."""
-
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
-        return chain.from_iterable(run(_parse, self.tasks(summary, run)))
-
-
 @dataclass
-class DaskMatrixSource(DaskSource):
-    """A dask array, or a data frame of numbers, and its labels and weights in memory."""
+class DaskMatrixSource(Source):
+    """A dask array, or a data frame of numbers, and its labels and weights in memory.
+
+    A block is computed where it is parsed.
+    """
 
     matrix: BlockedMatrix
     y: NDArray[Any] | None = None
@@ -223,8 +214,8 @@ class DaskMatrixSource(DaskSource):
 
 
 @dataclass
-class DaskFrameSource(DaskSource):
-    """A dask data frame, one block at a time."""
+class DaskFrameSource(Source):
+    """A dask data frame, each block of which is computed where it is parsed."""
 
     frame: Any
     label: str | None = None
@@ -232,7 +223,8 @@ class DaskFrameSource(DaskSource):
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
         delayed = self.frame.to_delayed()
-        heads = run(operator.call, (BlockTask(_head, block) for block in delayed))
+        first_rows = operator.methodcaller("head", BATCH_ROWS)
+        heads = run(operator.call, (BlockTask(first_rows, block) for block in delayed))
         head = next((head for head in heads if len(head)), None)
         if head is None:
             return
@@ -254,10 +246,6 @@ def _parse_matrix(
         )
     rows = block_from_arrays(X, np.zeros((n_rows, 0)) if y is None else y, weights, name)
     return [replace(compact(transform(rows, options)), origin=(number, 0, 0))]
-
-
-def _head(frame: Any) -> Any:
-    return frame.head(BATCH_ROWS)
 
 
 def _parse_partition(parse: TableParser, name: str, number: int, frame: Any) -> list[Block]:

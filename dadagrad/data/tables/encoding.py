@@ -73,12 +73,13 @@ class _Encoding:
 
     def __init__(self, encoder: TableEncoder, options: Options, batch: Batch) -> None:
         self.encoder, self.options, self.batch = encoder, options, batch
+        self.shape = batch.table.num_rows, encoder.first_missing + len(encoder.numbers)
         self.keep_names = options.keep_names is not False and not options.to_predict
         self.notes: list[Note] = []
         for note in batch.notes:
             self._refuse(note)
         self.ids: list[NDArray[np.int64]] = []
-        self.values: list[NDArray[np.float32] | None] = []
+        self.values: list[NDArray[np.float32]] = []
         self.texts: list[Any] = []
         self.names: list[tuple[pa.Array, NDArray[np.int64]]] = []
         self.coded: dict[str, tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]] = {}
@@ -110,18 +111,15 @@ class _Encoding:
         labels, labelled = self._labels()
         weights, weighted = self._weights()
         kept &= labelled & weighted
-        n_rows, n_features = table.num_rows, encoder.first_missing + len(encoder.numbers)
-        indptr, ids, values = np.zeros(n_rows + 1, np.int64), np.zeros(0, np.int64), None
+        n_rows = table.num_rows
+        indptr, ids = np.zeros(n_rows + 1, np.int64), np.zeros(0, np.int64)
+        values = np.zeros(0, np.float32)
         if self.ids:
-            ones = np.ones(n_rows, np.float32)
-            cells_of_rows = [ones if column is None else column for column in self.values]
             indptr, ids, values = parsing.pack_rows(
-                np.stack(self.ids, axis=1), np.stack(cells_of_rows, axis=1)
+                np.stack(self.ids, axis=1), np.stack(self.values, axis=1)
             )
         if self.texts:
-            shape = (n_rows, n_features)
-            entries = np.ones(len(ids), np.float32) if values is None else values
-            matrix = sum(self.texts, scipy.sparse.csr_array((entries, ids, indptr), shape=shape))
+            matrix = sum(self.texts, scipy.sparse.csr_array((values, ids, indptr), self.shape))
             matrix.sum_duplicates()
             indptr, ids, values = matrix.indptr, matrix.indices, matrix.data
         block = Block(
@@ -163,7 +161,7 @@ class _Encoding:
 
     def _add(self, ids: NDArray[np.int64], values: NDArray[np.float32] | None = None) -> None:
         self.ids.append(ids)
-        self.values.append(values)
+        self.values.append(np.ones(len(ids), np.float32) if values is None else values)
 
     def _add_numbers(self, column: Column, cells: pa.Array) -> NDArray[np.bool_]:
         """Add a number, or that it is missing; zeros are not stored. Returns the right rows."""
@@ -259,9 +257,7 @@ class _Encoding:
         self, ids: NDArray[np.int64], values: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> None:
         """Add entries of the `rows`; those of one row and feature are summed."""
-        n_features = self.encoder.first_missing + len(self.encoder.numbers)
-        shape = (self.batch.table.num_rows, n_features)
-        self.texts.append(scipy.sparse.coo_array((values, (rows, ids)), shape=shape).tocsr())
+        self.texts.append(scipy.sparse.coo_array((values, (rows, ids)), self.shape).tocsr())
 
     def _add_text(self, name: str, texts: list[str]) -> None:
         """Add the runs of 1 to n words of two letters or more, in lower case."""
