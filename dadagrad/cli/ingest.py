@@ -119,7 +119,7 @@ common, rows, parallel, output = map(grouped, ("Common", "Rows", "Parallel", "Ou
     "--workers",
     type=int,
     metavar="N",
-    help="Number of threads or processes that parse.",
+    help="Number of threads that parse and write.",
     shown_default="1",
 )
 @parallel(

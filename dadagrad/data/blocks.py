@@ -56,6 +56,8 @@ class Block:
         Feature ids by name, where the source has names and they were asked for.
     hashed_names : tuple of pairs
         Names of features of a table, as arrays of Arrow, and the hashes of which they are made.
+    source_bytes : int
+        Bytes of the file that were read for the block, for the progress of a reading.
     origin : tuple of int
         Place in the sources, which does not depend on who reads them; empty if it is not known.
     """
@@ -74,6 +76,7 @@ class Block:
     notes: tuple[Note, ...] = ()
     names: dict[str, int] = field(default_factory=dict)
     hashed_names: tuple[tuple[Any, NDArray[np.int64]], ...] = ()
+    source_bytes: int = 0
     origin: tuple[int, ...] = ()
 
     @property

@@ -20,11 +20,11 @@ import math
 import tempfile
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,32 +42,19 @@ Keys = NDArray[np.uint64]
 COLUMNS = ("indptr", "ids", "values", *PER_ROW)
 
 
-class Run(ABC):
-    """Rows that were collected together; sorted by key, if any."""
-
-    n_rows: int
-    nnz: int
-
-    @abstractmethod
-    def column(self, name: str) -> Any:
-        """A whole column of the block, or the "keys" of the rows; None if there is none."""
-
-    @abstractmethod
-    def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
-        """Rows ``start:stop`` and their keys."""
-
-
-class LocalRun(Run):
-    """A run in memory."""
+class LocalRun:
+    """Rows that were collected together, in memory; sorted by key, if any."""
 
     def __init__(self, block: Block, keys: Keys | None) -> None:
         self.block, self.keys = block, keys
         self.n_rows, self.nnz = block.n_rows, block.nnz
 
     def column(self, name: str) -> Any:
+        """A whole column of the block, or the "keys" of the rows; None if there is none."""
         return self.keys if name == "keys" else getattr(self.block, name)
 
     def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
+        """Rows ``start:stop`` and their keys."""
         return cut(self.block, start, stop), None if self.keys is None else self.keys[start:stop]
 
     def layout(self) -> tuple[dict[str, SavedArray], list[memoryview]]:
@@ -103,8 +90,8 @@ class SavedArray:
 
 
 @dataclass
-class SavedRun(Run):
-    """A run in a file, of which memory holds only the rows that are read.
+class SavedRun:
+    """A run in a file, with the methods of `LocalRun`; memory holds only the rows that are read.
 
     The file is not mapped: pages of a mapping count as memory of the process until it ends. `codes`
     are the final numbers of its text labels, and `first_line` counts the lines before it.
@@ -140,6 +127,9 @@ class SavedRun(Run):
         return Block(**columns), keys
 
 
+Run: TypeAlias = LocalRun | SavedRun
+
+
 def to_temporary_file(run: LocalRun) -> SavedRun:
     """Write a run to a file without a name, which goes with the run or the process."""
     arrays, content = run.layout()
@@ -157,16 +147,16 @@ def to_temporary_file(run: LocalRun) -> SavedRun:
             "(about 8 bytes for each non-zero of the data), or name another folder "
             "in the environment variable TMPDIR"
         ) from error
-    lock = threading.Lock()
-
-    @contextmanager
-    def open_file() -> Iterator[BinaryIO]:
-        with lock:  # one thread reads at a time
-            yield file
-
-    saved = SavedRun(run.n_rows, run.nnz, arrays, open_file)
+    saved = SavedRun(run.n_rows, run.nnz, arrays, partial(_locked, file, threading.Lock()))
     weakref.finalize(saved, close)
     return saved
+
+
+@contextmanager
+def _locked(file: BinaryIO, lock: AbstractContextManager[Any]) -> Iterator[BinaryIO]:
+    """The file for one thread at a time."""
+    with lock:
+        yield file
 
 
 class ShuffledRows:

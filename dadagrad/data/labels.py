@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,21 +69,24 @@ class LabelCollector:
             codes = np.array([texts.setdefault(label, len(texts)) for label in labels], np.int64)
             self._text_counts.update(codes.tolist())
             return (codes | _NAN).view(np.float64)[:, None]
+        self._add_counts([_count(column) for column in labels.T])
+        return np.asarray(labels, np.float64)
+
+    def _add_counts(self, columns: Sequence[Counter[float] | None]) -> None:
+        """Add counts of the numbers in each column; None for more than are listed."""
         if not self._number_counts:
-            self._number_counts = [Counter() for _ in range(labels.shape[1])]
-        if labels.shape[1] != len(self._number_counts):
+            self._number_counts = [Counter() for _ in columns]
+        if len(columns) != len(self._number_counts):
             raise InputError(
-                f"rows have {labels.shape[1]} labels, those before {len(self._number_counts)}; "
+                f"rows have {len(columns)} labels, those before {len(self._number_counts)}; "
                 "all sources must have the same label columns"
             )
-        for number, counts in enumerate(self._number_counts):
-            if counts is not None:
-                values, repeats = np.unique(labels[:, number], return_counts=True)
-                if len(values) <= MAX_LISTED_VALUES:
-                    counts.update(dict(zip(values.tolist(), repeats.tolist(), strict=True)))
-                if max(len(values), len(counts)) > MAX_LISTED_VALUES:
-                    self._number_counts[number] = None
-        return np.asarray(labels, np.float64)
+        for number, counts in enumerate(columns):
+            total = self._number_counts[number]
+            if total is not None and counts is not None:
+                total.update(counts)
+            if total is None or counts is None or len(total) > MAX_LISTED_VALUES:
+                self._number_counts[number] = None
 
     def merge(self, other: LabelCollector) -> NDArray[np.int64] | None:
         """Add what `other` has counted, and return the numbers here of its texts, if it has any."""
@@ -90,16 +94,8 @@ class LabelCollector:
         codes = [texts.setdefault(text, len(texts)) for text in other._texts]
         for number, count in other._text_counts.items():
             self._text_counts[codes[number]] += count
-        if other._number_counts and not self._number_counts:
-            self._number_counts = [Counter() for _ in other._number_counts]
-        if len({len(each) for each in (self._number_counts, other._number_counts) if each}) > 1:
-            raise InputError("all sources must have the same number of label columns")
-        for number, counts in enumerate(other._number_counts):
-            mine = self._number_counts[number]
-            if mine is not None and counts is not None:
-                mine.update(counts)
-            if mine is None or counts is None or len(mine) > MAX_LISTED_VALUES:
-                self._number_counts[number] = None
+        if other._number_counts:
+            self._add_counts(other._number_counts)
         return np.array(codes, np.int64) if codes else None
 
     def settle(self) -> LabelTable:
@@ -200,6 +196,14 @@ def _sets(
     names = map(number_text, numbers)
     columns = [_column(name, _total(final[:, n], repeats)) for n, name in enumerate(names)]
     return tuple(columns), final
+
+
+def _count(numbers: NDArray[np.float64]) -> Counter[float] | None:
+    """Counts of distinct numbers, unless there are more than are listed."""
+    values, repeats = np.unique(numbers, return_counts=True)
+    if len(values) > MAX_LISTED_VALUES:
+        return None
+    return Counter(dict(zip(values.tolist(), repeats.tolist(), strict=True)))
 
 
 def _column(name: str, counts: Counter[float] | None) -> LabelColumn:

@@ -65,7 +65,7 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
         if summary.encoder is None:
             summary.options = replace(summary.options, no_labels=True)
         first_line = 0
-        for block, _ in each.blocks(summary, WorkerPool(None)):
+        for block in each.blocks(summary, WorkerPool(None)):
             left_out.add(block.skipped, block.notes)
             if block.n_rows:
                 rows = _finish(summary.finish(block), first_line, each.name)

@@ -168,8 +168,11 @@ def test_text_labels_after_numbers(tmp_path, monkeypatch):
 def test_npz_with_labels_inside_or_beside(tmp_path):
     matrix = scipy.sparse.csr_array(np.array([[0, 2.0], [1, 0], [3, 3]]))
     scipy.sparse.save_npz(tmp_path / "a.npz", matrix)
-    with refused(r"a\.npz has no labels: .* save the labels as .*a\.label", tmp_path / "out"):
+    message = r"a\.npz has no labels: .* save the labels as .*a\.label.*no_labels=True"
+    with refused(message, tmp_path / "out"):
         ingest(tmp_path / "a.npz", str(tmp_path / "out"))
+    dense, _ = dense_dataset(ingested(tmp_path / "a.npz", tmp_path / "out0", no_labels=True))
+    np.testing.assert_array_equal(dense, matrix.toarray())
     np.save(tmp_path / "a.labels.npy", np.array(["no", "yes", "no"]))
     dense, labels = dense_dataset(ingested(tmp_path / "a.npz", tmp_path / "out"))
     np.testing.assert_array_equal(dense, matrix.toarray())
@@ -215,15 +218,19 @@ def test_parquet_and_datasets_can_be_ingested(tmp_path):
 # --- workers, compression and pipes
 
 
-@pytest.mark.parametrize("shuffle", [None, 3])
-def test_the_bytes_depend_neither_on_workers_nor_on_memory(tmp_path, monkeypatch, shuffle):
+@pytest.mark.parametrize(("name", "shuffle"), [("a.svm", None), ("a.svm", 3), ("a.tsv", 3)])
+def test_the_bytes_depend_neither_on_workers_nor_on_memory(tmp_path, monkeypatch, name, shuffle):
     monkeypatch.setattr(readers, "TASK_BYTES", 2000)
     expected = make_svmlight(tmp_path / "a.svm", 400)
+    table = np.column_stack([np.arange(400) % 2, expected])
+    np.savetxt(tmp_path / "a.tsv", table, "%.3f", delimiter="\t")
+    options = {"shuffle": shuffle, "partition_nnz": 400}
+    options |= {"scale": "none"} if name == "a.tsv" else {}
     results = []
     for workers, run_bytes in ((1, 1 << 27), (2, 10_000), (4, 1 << 27)):
         monkeypatch.setattr(external_shuffle, "RUN_BYTES", run_bytes)
         out = tmp_path / f"out{workers}"
-        ingest(tmp_path / "a.svm", str(out), shuffle=shuffle, partition_nnz=400, workers=workers)
+        ingest(tmp_path / name, str(out), workers=workers, **options)
         results.append(files_of(out))
     assert results[0] == results[1] == results[2]
     matrix, _ = dense_dataset(open_dataset(str(tmp_path / "out1")))
@@ -291,7 +298,7 @@ def test_progress_through_one_compressed_file_is_in_its_own_bytes(tmp_path, name
     (tmp_path / name).write_bytes(COMPRESS[name.rpartition(".")[2]](content))
     calls = []
     options = {"progress": lambda *state: calls.append(state)}
-    ingest(tmp_path / name, str(tmp_path / "out"), workers=1 if ".csv" in name else 2, **options)
+    ingest(tmp_path / name, str(tmp_path / "out"), workers=2, **options)
     size = (tmp_path / name).stat().st_size
     assert len(calls) >= 9
     for done, total, rows in calls:
@@ -344,8 +351,6 @@ def test_a_dataset_is_replaced_only_if_asked_and_after_all_is_read(tmp_path):
     ("options", "message"),
     [
         ({"format": "svm"}, "format 'svm' is not known; choose one of svmlight, vw"),
-        ({"norm": "l1"}, "norm 'l1' is not known; choose one of l2, none"),
-        ({"on_error": "ignore"}, "on_error 'ignore' is not known; choose one of raise, skip"),
         ({"hash_bits": 8}, "hash_bits is 8, but the format is svmlight; it applies to vw, text"),
         ({"ngrams": 2, "format": "svmlight"}, "ngrams is 2, but the format is svmlight"),
         ({"format": "text", "hash_bits": 31}, "hash_bits is 31; it must be 1 to 30"),
@@ -420,35 +425,40 @@ def test_a_format_that_cannot_be_guessed(tmp_path):
 
 # --- rows without labels
 
-LABELLED = {
-    "a.svm": "1 1:0.5 3:2\n0 2:1\n1 1:4\n",
-    "a.vw": "1 2 't| 1:0.5 3:2\n0 | 2:1\n1 | 1:4\n",
-    "a.csv": "y,a,b,c\n1,0.5,0,2\n0,,1,0\n1,4,,\n",
-    "a.tsv": "good\tso very good\nbad\tso very bad\ngood\tvery\n",
-}
-UNLABELLED = {
-    "a.svm": "1:0.5 3:2 # comment\n2:1\n7,8 1:4\n",
-    "a.vw": "'t| 1:0.5 3:2\n| 2:1\n-1 | 1:4\n",
-    "a.csv": "a,b,c\n0.5,0,2\n,1,0\n4,,\n",
-    "a.tsv": "so very good\nso very bad\nvery\n",
-}
-MISSING = {
-    "a.svm": "1 2:1\n2:1\n",
-    "a.vw": "1 | 2:1\n| 2:1\n",
-    "a.csv": "y,a\n1,2\n,3\n",
-    "a.tsv": "good\tso\n\tvery\n",
+ROWS = {  # with labels, without, and with one that is missing
+    "a.svm": (
+        "1 1:0.5 3:2\n0 2:1\n1 1:4\n",
+        "1:0.5 3:2 # comment\n2:1\n7,8 1:4\n",
+        "1 2:1\n2:1\n",
+    ),
+    "a.vw": (
+        "1 2 't| 1:0.5 3:2\n0 | 2:1\n1 | 1:4\n",
+        "'t| 1:0.5 3:2\n| 2:1\n-1 | 1:4\n",
+        "1 | 2:1\n| 2:1\n",
+    ),
+    "a.csv": (
+        "y,a,b,c\n1,0.5,0,2\n0,,1,0\n1,4,,\n",
+        "a,b,c\n0.5,0,2\n,1,0\n4,,\n",
+        "y,a\n1,2\n,3\n",
+    ),
+    "a.tsv": (
+        "good\tso very good\nbad\tso very bad\ngood\tvery\n",
+        "so very good\nso very bad\nvery\n",
+        "good\tso\n\tvery\n",
+    ),
 }
 
 
-@pytest.mark.parametrize("name", LABELLED)
+@pytest.mark.parametrize("name", ROWS)
 def test_rows_to_predict_need_no_labels(tmp_path, name, monkeypatch):
     options = {"format": "text"} if name == "a.tsv" else {}
-    labelled = write_and_ingest(tmp_path, {name: LABELLED[name]}, **options)
+    with_labels, without, one_missing = ROWS[name]
+    labelled = write_and_ingest(tmp_path, {name: with_labels}, **options)
     expected = dense_dataset(labelled)[0]
     monkeypatch.setattr(external_shuffle, "RUN_BYTES", 1)
     monkeypatch.setattr(readers, "TASK_BYTES", 8)
-    options |= {"no_labels": True, "partition_nnz": 2}
-    rows = write_and_ingest(tmp_path, {name: UNLABELLED[name]}, **options)
+    unlabelled = options | {"no_labels": True, "partition_nnz": 2}
+    rows = write_and_ingest(tmp_path, {name: without}, **unlabelled)
     assert rows.schema.label_columns == ()
     check_features(labelled.schema, rows.schema)
     assert rows.schema.n_features == labelled.schema.n_features
@@ -459,22 +469,15 @@ def test_rows_to_predict_need_no_labels(tmp_path, name, monkeypatch):
     np.testing.assert_array_equal(dense, expected)
     assert read_anndata(tmp_path / "out" / "part-00000").n_vars == rows.read(0).n_local
     with refused(rf"{name}, line \d.*label.*no_labels=True", tmp_path / "out"):
-        write_and_ingest(
-            tmp_path, {name: MISSING[name]}, format="text" if name == "a.tsv" else None
-        )
+        write_and_ingest(tmp_path, {name: one_missing}, **options)
 
 
-def test_arrays_without_labels(tmp_path):
-    matrix = scipy.sparse.random_array((20, 6), density=0.3, rng=np.random.default_rng(0))
-    scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_array(matrix))
-    with refused(r"has no labels.*no_labels=True", tmp_path / "a"):
-        ingest(tmp_path / "x.npz", str(tmp_path / "a"))
-    dense, _ = dense_dataset(ingested(tmp_path / "x.npz", tmp_path / "a", no_labels=True))
-    np.testing.assert_array_equal(dense, matrix.toarray().astype(np.float32))
+def test_datasets_without_labels(tmp_path):
+    first = write_and_ingest(tmp_path, {"a.svm": "1:1\n2:1\n"}, no_labels=True)
     with refused(r"has no labels.*no_labels=True", tmp_path / "b"):
-        ingest(tmp_path / "a", str(tmp_path / "b"), format="parquet")
-    again = ingested(tmp_path / "a", tmp_path / "b", format="parquet", no_labels=True)
-    np.testing.assert_array_equal(dense_dataset(again)[0], dense)
-    write_and_ingest(tmp_path, {"a.svm": LABELLED["a.svm"]})
+        ingest(tmp_path / "out", str(tmp_path / "b"), format="parquet")
+    again = ingested(tmp_path / "out", tmp_path / "b", format="parquet", no_labels=True)
+    np.testing.assert_array_equal(dense_dataset(again)[0], dense_dataset(first)[0])
+    write_and_ingest(tmp_path, {"a.svm": "1 1:1\n0 2:1\n"})
     unlabelled = ingested(tmp_path / "out", tmp_path / "c", format="parquet", no_labels=True)
     assert unlabelled.schema.label_columns == ()

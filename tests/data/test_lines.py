@@ -153,17 +153,6 @@ def vw_lines(draw):
     return line
 
 
-@given(st.data(), st.booleans())
-@pytest.mark.parametrize("kind", PARSERS)
-def test_right_lines_match_the_reference(kind, data, ended):
-    lines = data.draw(st.lists({"a.svm": svm_lines, "a.vw": vw_lines}[kind](), max_size=5))
-    chunk = "\n".join(lines).encode() + (b"\n" if ended else b"")
-    parse, reference = PARSERS[kind]
-    rows, (expected, wrong) = block_rows(parse(chunk)), reference(chunk)
-    assert (rows, wrong) == (expected, 0)
-    assert all(same_bits(a[0], b[0]) for a, b in zip(rows, expected, strict=True))
-
-
 FRAGMENTS = {
     "a.svm": [
         b"1", b"-1", b"0", b" ", b"  ", b"\n", b"\r\n", b":", b"3:1", b"4:0.5", b"7:1e5", b"nan",
@@ -179,12 +168,15 @@ FRAGMENTS = {
 }  # fmt: skip
 
 
-def mess(kind):
-    parts = st.sampled_from(FRAGMENTS[kind]) | st.sampled_from(TOKENS)
-    return st.lists(parts, max_size=25).map(b"".join) | st.binary(max_size=60)
+def chunks(kind, lines):
+    """Right lines, lines of fragments, and any bytes."""
+    fragments = st.sampled_from(FRAGMENTS[kind]) | st.sampled_from(TOKENS)
+    right = st.lists(lines.map(str.encode), max_size=5).map(b"\n".join)
+    spoilt = st.lists(fragments, max_size=25).map(b"".join) | st.binary(max_size=60)
+    return right | spoilt | st.tuples(right, spoilt).map(b"\n".join)
 
 
-def check_any_bytes(kind, chunk):
+def check_rows(kind, chunk):
     parse, reference = PARSERS[kind]
     expected, wrong = reference(b"   " + chunk[3:] if chunk[:3] == b"\xef\xbb\xbf" else chunk)
     block = parse(chunk, on_error="skip")
@@ -193,24 +185,26 @@ def check_any_bytes(kind, chunk):
         with pytest.raises(InputError, match=rf"{kind}, line \d+: "):
             parse(chunk)
     else:
-        assert block_rows(parse(chunk)) == expected
+        rows = block_rows(parse(chunk))
+        assert rows == expected
+        assert all(same_bits(a[0], b[0]) for a, b in zip(rows, expected, strict=True))
 
 
-@given(mess("a.svm"))
+@given(chunks("a.svm", svm_lines()))
 @example(b"\xef\xbb\xbf1 2:3\n")
 @example(b"1 q")
 @example(b"1 qid:3 1:1\n1 1:1\n1 3:1 qid:4")
 @example(b"1 1:1e400 2:1e400\n1e400 1:1\n2 3:4")
 @example(b"1 00000000000000000000000000003:1")
 def test_any_bytes_of_svmlight_give_rows_or_an_input_error(chunk):
-    check_any_bytes("a.svm", chunk.replace(b",", b""))
+    check_rows("a.svm", chunk.replace(b",", b""))
     for multilabel in (True, False):
         block = svm(chunk, on_error="skip", multilabel=multilabel)
         assert len(block.labels) == block.n_rows
         assert block.nnz == block.indptr[-1]
 
 
-@given(mess("a.vw"))
+@given(chunks("a.vw", vw_lines()))
 @example(b"1 |f:1e999 a:0\n1 |f:1e999\n")
 @example(b"1 |f:1e300 a:1e-300 b:1e10\n")
 @example(b"1 | a:3e38 a:3e38\n2 | b\n")
@@ -219,7 +213,7 @@ def test_any_bytes_of_svmlight_give_rows_or_an_input_error(chunk):
 @example(b"0.0 | 0:0.01312080180977767 0 0")  # summed in double precision
 @example(b"\xef\xbb\xbf1 | a")
 def test_any_bytes_of_vw_give_rows_or_an_input_error(chunk):
-    check_any_bytes("a.vw", chunk)
+    check_rows("a.vw", chunk)
     wabbit(chunk, on_error="skip", keep_names=True)
     try:
         wabbit(chunk, hash_bits=None, no_labels=True, on_error="skip")

@@ -12,6 +12,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from dadagrad import InputError
 from dadagrad.data.blocks import transform_values
+from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.columns import Column
 from dadagrad.data.tables.delimited import (
     Layout,
@@ -32,17 +33,18 @@ documents = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 def parse(chunk, layout=TAB, **options):
     data = chunk.encode() if isinstance(chunk, str) else chunk
     on_error = options.pop("on_error", "raise")
-    place = {"path": "f.tsv", "offset": options.pop("offset", 0), "on_error": on_error}
+    place = {"path": "f.tsv", "offset": options.pop("offset", 0)}
     label, text = layout.names
     options = {"hash_bits": 20, "label": label} | options
     encoder = TableEncoder((Column(text, "text"),), **options)
-    return TableParser(encoder, on_error).encode(read_batch(data, layout, **place))
+    return TableParser(encoder, Options("text", on_error=on_error)).encode(
+        read_batch(data, layout, **place)
+    )
 
 
-def cells(chunk, delimiter, width, **options):
-    options = {"path": "f.csv", "offset": 0, "on_error": "raise"} | options
+def cells(chunk, delimiter, width):
     layout = Layout(delimiter, tuple(map(str, range(width))))
-    table = read_batch(chunk, layout, **options).table
+    table = read_batch(chunk, layout, path="f.csv", offset=0).table
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 

@@ -266,10 +266,10 @@ def collect(
         rows = ShuffledRows(store_runs(tasks, summary, seed, runs, pool, report), seed, pool)
     else:
         rows = local = ExternalShuffle(seed=seed)
-        for block, n_bytes in source.blocks(summary, pool):
+        for block in source.blocks(summary, pool):
             if (block := summary.add(block)).n_rows:
                 local.append(block)
-            report(n_bytes, rows.n_rows)
+            report(block.source_bytes, rows.n_rows)
         local.finish()
     summary.wrong_rows.log()
     if not rows.n_rows:

@@ -24,7 +24,6 @@ from dadagrad.data.ingest.collect import (
     plan_reading,
 )
 from dadagrad.data.ingest.output import Claim, check_output, claimed
-from dadagrad.data.ingest.readers import LINE_PARSERS
 from dadagrad.data.ingest.sources import (
     DaskMatrixSource,
     MatrixSource,
@@ -101,8 +100,7 @@ def ingest(
         keeps the order; the default is 0, and None with `no_labels`. Queries are shuffled whole;
         equal numbers are one query.
     workers
-        Number of threads (for svmlight and vw) or processes (for text and csv) that parse. With
-        several processes, a script must call this under ``if __name__ == "__main__":``.
+        Number of threads that parse and write.
     client
         A ``distributed.Client``, the address of a Dask scheduler, or "current" for the active
         client. The workers parse, shuffle and write the dataset, which has the same bits. They must
@@ -133,11 +131,9 @@ def ingest(
     summary = plan_reading(source, options | {"keep_lines": True}, schema_of(like))
     storage = Storage(out)
     check_output(storage, overwrite=overwrite)
-    # Threads start faster, and are as fast as processes where parsing releases the GIL.
-    threads = not source.paths or summary.options.format in LINE_PARSERS
     runs = None
     with ExitStack() as stack:
-        pool = stack.enter_context(worker_pool(workers, client, threads=threads))
+        pool = stack.enter_context(worker_pool(workers, client))
         if isinstance(pool, ClusterPool):
             runs = stack.enter_context(_folder_of_runs(storage))
         collected = collect(
@@ -150,10 +146,6 @@ def ingest(
             runs=runs,
             progress=progress,
         )
-        if not isinstance(pool, ClusterPool):
-            # Several at a time: compression releases the GIL.
-            writers = min(workers, os.cpu_count() or 1)
-            pool = stack.enter_context(worker_pool(writers, threads=True))
         schema = collected.schema
         provenance = {
             "sources": source.paths,

@@ -31,7 +31,6 @@ from dadagrad.errors import InputError
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
 
 Parser = Callable[..., Block]
-Parsed = list[tuple[Block, int]]
 
 LINE_PARSERS: dict[str, Parser] = {"svmlight": svmlight.parse, "vw": vw.parse}
 
@@ -51,14 +50,14 @@ def file_tasks(
             yield from _text_tasks(path, number, summary, whole_streams)
 
 
-def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator[tuple[Block, int]]:
+def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator[Block]:
     """Read all blocks of arrays."""
     summary.n_features = max(summary.n_features, source.n_features)
     summary.label_columns = summary.label_columns or source.label_columns
     summary.spaces.append(source.feature_space)
     summary.names.update({name: feature for feature, name in source.names.items()})
     for block in source.blocks:
-        yield compact(transform(block, summary.options)), 0
+        yield compact(transform(block, summary.options))
 
 
 def transform(block: Block, options: Options) -> Block:
@@ -74,21 +73,21 @@ def _parse_lines(chunk: bytes, *, path: str, offset: int, options: Options) -> B
     return transform(block, options)
 
 
-def _parse_part(parse: Parser, part: Range) -> Iterator[tuple[Block, int]]:
-    """Blocks of a part of a file, and the bytes of the file that each completes."""
+def _parse_part(parse: Parser, part: Range) -> Iterator[Block]:
+    """Parse the chunks of a part of a file."""
     meter, done = Meter(), None
     chunks = read_chunks(part, TASK_BYTES, meter)
     if isinstance(parse, TableParser) and parse.quoted:
         chunks = cut_at_rows(part.path, chunks, parse.delimiter or ",")
     for chunk, offset in chunks:
         begin = offset if done is None else done
-        yield parse(chunk, path=part.path, offset=offset), meter.n_bytes - begin
+        yield from _parse_chunk(parse, part.path, chunk, offset, meter.n_bytes - begin)
         done = meter.n_bytes
 
 
-def _parse_chunk(parse: Parser, path: str, chunk: bytes, offset: int, n_bytes: int) -> Parsed:
-    """The block of a chunk that was read at `offset`, and the bytes of the file for it."""
-    return [(parse(chunk, path=path, offset=offset), n_bytes)]
+def _parse_chunk(parse: Parser, path: str, chunk: bytes, offset: int, n_bytes: int) -> list[Block]:
+    """The block of a chunk that was read at `offset`, and that took `n_bytes` of the file."""
+    return [replace(parse(chunk, path=path, offset=offset), source_bytes=n_bytes)]
 
 
 @dataclass(frozen=True)
@@ -97,18 +96,13 @@ class Task:
 
     file: int
     number: int
-    parse: Callable[[], Iterable[tuple[Block, int]]]
+    parse: Callable[[], Iterable[Block]]
     first_block: int = 0
 
-    def __call__(self) -> Parsed:
-        """Parse all blocks."""
-        return list(self.blocks())
-
-    def blocks(self) -> Iterator[tuple[Block, int]]:
+    def __call__(self) -> Iterator[Block]:
         """Parse one block after the other."""
-        for number, (block, n_bytes) in enumerate(self.parse(), self.first_block):
-            origin = (self.file, self.number, number)
-            yield replace(compact(block), origin=origin), n_bytes
+        for number, block in enumerate(self.parse(), self.first_block):
+            yield replace(compact(block), origin=(self.file, self.number, number))
 
 
 def _text_tasks(
@@ -157,7 +151,7 @@ def _current(parse: Any, summary: SourceSummary) -> Any:
     """`parse` without names if there are too many of them."""
     if not isinstance(parse, TableParser) or not summary.too_many_names:
         return parse
-    return replace(parse, keep_names=False)
+    return replace(parse, options=replace(parse.options, keep_names=False))
 
 
 def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> TableParser:
@@ -166,7 +160,7 @@ def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> Tabl
     if summary.encoder is None:
         summary.encoder = learn_encoder(head, options, path, by_number=False)
         summary.columns = list(head.schema.names)
-    return TableParser.from_options(summary.encoder, options)
+    return TableParser(summary.encoder, options)
 
 
 def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Task]:
@@ -181,7 +175,7 @@ def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Tas
         yield Task(file, number, partial(_parse_group, parse_now, path, group, n_bytes))
 
 
-def _parse_group(parse: TableParser, path: str, group: RowGroup, n_bytes: int) -> Parsed:
+def _parse_group(parse: TableParser, path: str, group: RowGroup, n_bytes: int) -> list[Block]:
     batches = parquet_batches(path, group, parse.encoder.column_names())
-    blocks = [(compact(parse.encode(batch)), 0) for batch in batches]
-    return [*blocks[:-1], (blocks[-1][0], n_bytes)]
+    *others, last = map(parse.encode, batches)
+    return [*others, replace(last, source_bytes=n_bytes)]

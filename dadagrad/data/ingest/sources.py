@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.arrays import ArraySource, matrix_source, open_arrays, stored_source
 from dadagrad.data.ingest.readers import (
     NO_ROWS,
-    Parsed,
     Task,
     array_blocks,
     file_tasks,
@@ -44,8 +42,8 @@ from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_b
 from dadagrad.errors import InputError
 from dadagrad.summary import listed
 
-BlocksTask = Callable[[], Iterable[tuple[Block, int]]]
-"""Reader of blocks, each with the bytes of the files that it completes."""
+BlocksTask = Callable[[], Iterable[Block]]
+"""Reader of blocks."""
 
 _GROUP_TASKS = 32  # 128 MiB of text
 
@@ -55,7 +53,7 @@ ACCEPTED = (
 )
 
 
-class Source(ABC):
+class Source:
     """Rows before they are a dataset.
 
     Attributes
@@ -80,12 +78,16 @@ class Source(ABC):
         """Tasks for the workers of a cluster; None if rows can only be read here."""
         return None
 
-    @abstractmethod
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
-        """Yield all blocks in order, each with the bytes of the files that it completes.
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
+        """Yield all blocks in order.
 
         `run` are workers; the `summary` gets facts about the whole source.
         """
+        return chain.from_iterable(run(_parse, self.tasks(summary, run) or ()))
+
+
+def _parse(task: BlocksTask) -> list[Block]:
+    return list(task())
 
 
 class FileSource(Source):
@@ -114,23 +116,21 @@ class FileSource(Source):
         groups = iter(lambda: tuple(itertools.islice(tasks, _GROUP_TASKS)), ())
         return (partial(_read_all, group) for group in groups)
 
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         if not self._has_arrays(summary.options):
-            for blocks in run(operator.call, file_tasks(self.paths, summary)):
-                yield from blocks
+            yield from chain.from_iterable(run(_parse, file_tasks(self.paths, summary)))
             return
         for path in self.paths:
             yield from array_blocks(open_arrays(path, summary.options), summary)
-            yield NO_ROWS, source_bytes(path)
+            yield replace(NO_ROWS, source_bytes=source_bytes(path))
 
     def _has_arrays(self, options: Options) -> bool:
         return options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
 
 
-def _read_all(tasks: tuple[Task, ...]) -> Iterator[tuple[Block, int]]:
+def _read_all(tasks: tuple[Task, ...]) -> Iterator[Block]:
     """Yield the blocks of tasks whose rows are collected together."""
-    for task in tasks:
-        yield from task.blocks()
+    return chain.from_iterable(task() for task in tasks)
 
 
 @dataclass
@@ -140,12 +140,12 @@ class FrameSource(Source):
     frame: Any
     label: str | None = None
 
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         batches = table_batches(to_table(self.frame, self.name), self.name)
         head = next(batches)
         parse = learn_table(head.table, self.name, summary)
         for batch in chain([head], batches):
-            yield compact(parse.encode(batch)), 0
+            yield compact(parse.encode(batch))
 
 
 @dataclass
@@ -159,7 +159,7 @@ class MatrixSource(Source):
     def guess_format(self) -> Format:
         return "npz"
 
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         return array_blocks(self._open(no_labels=summary.options.no_labels), summary)
 
     def to_dataset(self, shuffle: int | None) -> Dataset:
@@ -178,21 +178,12 @@ class MatrixSource(Source):
         return matrix_source(self.name, X, None if self.y is None else np.asarray(self.y), None)
 
 
-class DaskSource(Source):
-    """A dask collection, whose blocks are computed where they are parsed, one at a time."""
-
-    @abstractmethod
-    def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
-        """Yield a task for each block."""
-
-    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[tuple[Block, int]]:
-        for blocks in run(operator.call, self.tasks(summary, run)):
-            yield from blocks
-
-
 @dataclass
-class DaskMatrixSource(DaskSource):
-    """A dask array, or a data frame of numbers, and its labels and weights in memory."""
+class DaskMatrixSource(Source):
+    """A dask array, or a data frame of numbers, and its labels and weights in memory.
+
+    A block is computed where it is parsed.
+    """
 
     matrix: BlockedMatrix
     y: NDArray[Any] | None = None
@@ -223,8 +214,8 @@ class DaskMatrixSource(DaskSource):
 
 
 @dataclass
-class DaskFrameSource(DaskSource):
-    """A dask data frame, one block at a time."""
+class DaskFrameSource(Source):
+    """A dask data frame, each block of which is computed where it is parsed."""
 
     frame: Any
     label: str | None = None
@@ -232,7 +223,8 @@ class DaskFrameSource(DaskSource):
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
         delayed = self.frame.to_delayed()
-        heads = run(operator.call, (BlockTask(_head, block) for block in delayed))
+        first_rows = operator.methodcaller("head", BATCH_ROWS)
+        heads = run(operator.call, (BlockTask(first_rows, block) for block in delayed))
         head = next((head for head in heads if len(head)), None)
         if head is None:
             return
@@ -244,7 +236,7 @@ class DaskFrameSource(DaskSource):
 
 def _parse_matrix(
     options: Options, width: int, name: str, number: int, y: Any, weights: Any, block: Any
-) -> Parsed:
+) -> list[Block]:
     X = as_matrix(block, name)
     n_rows = X.shape[0] if y is None else len(y)
     if X.shape != (n_rows, width):
@@ -253,19 +245,14 @@ def _parse_matrix(
             f"it would be {(n_rows, width)}"
         )
     rows = block_from_arrays(X, np.zeros((n_rows, 0)) if y is None else y, weights, name)
-    return [(replace(compact(transform(rows, options)), origin=(number, 0, 0)), 0)]
+    return [replace(compact(transform(rows, options)), origin=(number, 0, 0))]
 
 
-def _head(frame: Any) -> Any:
-    return frame.head(BATCH_ROWS)
-
-
-def _parse_partition(parse: TableParser, name: str, number: int, frame: Any) -> Parsed:
+def _parse_partition(parse: TableParser, name: str, number: int, frame: Any) -> list[Block]:
     name = f"{name}, block {number}"
     blocks = map(parse.encode, table_batches(to_table(frame, name), name))
     return [
-        (replace(compact(block), origin=(number, 0, place)), 0)
-        for place, block in enumerate(blocks)
+        replace(compact(block), origin=(number, 0, place)) for place, block in enumerate(blocks)
     ]
 
 

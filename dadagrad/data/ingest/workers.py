@@ -1,4 +1,4 @@
-"""Workers of an ingest: threads, processes, or those of a Dask cluster.
+"""Workers of an ingest: threads, or those of a Dask cluster.
 
 The workers of a cluster write runs of a shuffle to a store, from which others read them.
 """
@@ -6,11 +6,9 @@ The workers of a cluster write runs of a shuffle to a store, from which others r
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,25 +44,16 @@ class WorkerPool:
     def __call__(self, function: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:
         """Apply `function` to the items, as `map` does."""
         if self._submit is None:
-            return map(function, *items)
-        return self._map_in_order(self._submit, function, *items)
-
-    def _map_in_order(
-        self, submit: Callable[..., Any], function: Callable[..., Any], *items: Iterable[Any]
-    ) -> Iterator[Any]:
+            yield from map(function, *items)
+            return
         pending: deque[Any] = deque()
         try:
             for arguments in zip(*items, strict=False):
-                pending.append(submit(function, *arguments))
+                pending.append(self._submit(function, *arguments))
                 if len(pending) >= self._max_pending:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
-        except BrokenProcessPool as error:
-            raise DadagradError(
-                "a worker process ended abruptly: killed, or out of memory; use fewer workers, and "
-                'call ingest from a script under `if __name__ == "__main__":`'
-            ) from error
         finally:
             for future in pending:
                 future.cancel()
@@ -107,11 +96,8 @@ def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @contextmanager
-def worker_pool(workers: int, client: Any = None, *, threads: bool) -> Iterator[WorkerPool]:
-    """Open workers: those of a Dask `client`, threads, processes, or this thread alone for 1.
-
-    `threads` start faster and results need not be copied, if the function releases the GIL.
-    """
+def worker_pool(workers: int, client: Any = None) -> Iterator[WorkerPool]:
+    """Open workers: those of a Dask `client`, threads, or this thread alone for 1."""
     if workers < 1:
         raise InputError(f"workers is {workers}; it must be 1 or more")
     if client is not None:
@@ -122,13 +108,7 @@ def worker_pool(workers: int, client: Any = None, *, threads: bool) -> Iterator[
     elif workers == 1:
         yield WorkerPool(None)
     else:
-        # Forking a process that has threads (numba's, zarr's) can deadlock the child.
-        context = multiprocessing.get_context("spawn")
-        pool: Executor = (
-            ThreadPoolExecutor(workers)
-            if threads
-            else ProcessPoolExecutor(workers, mp_context=context)
-        )
+        pool = ThreadPoolExecutor(workers)
         try:
             yield WorkerPool(pool.submit, 2 * workers)
         finally:
@@ -164,7 +144,7 @@ def store_runs(
 
 
 def _make_runs(
-    task: Callable[[], Iterable[tuple[Block, int]]],
+    task: Callable[[], Iterable[Block]],
     summary: SourceSummary,
     name: str,
     seed: int | None,
@@ -174,10 +154,10 @@ def _make_runs(
     names = (f"{name}-{number:05d}" for number in itertools.count())
     rows = ExternalShuffle(seed=seed, save=lambda run: _store(run, storage, next(names)))
     n_bytes = 0
-    for block, size in task():
+    for block in task():
         if (block := summary.add(block)).n_rows:
             rows.append(block)
-        n_bytes += size
+        n_bytes += block.source_bytes
     rows.finish()
     return summary, rows.runs, n_bytes
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dadagrad.errors import InputError, OnError
 from dadagrad.settings import Choice, Number, Setting, Switch, setting
 
 Delimiter = Literal["\t", ",", ";", "|"]
 Format = Literal["svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"]
-FORMATS: tuple[Format, ...] = (
-    *("svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"),
-)
+FORMATS: tuple[Format, ...] = get_args(Format)
 ARRAY_FORMATS = ("parquet", "anndata", "npz")
 TABLE_FORMATS: tuple[Format, ...] = ("text", "csv", "jsonl", "parquet")
 
@@ -37,10 +35,12 @@ _FORMATS_OF: dict[str, tuple[Format, ...]] = {
     "keep_names": ("vw", *TABLE_FORMATS),
     "on_error": ("svmlight", "vw", *TABLE_FORMATS),
 } | dict.fromkeys(
-    (
-        *("ngrams", "text_column", "columns", "ignore", "categories", "cross", "id", "weight"),
+    [
+        *("ngrams", "text_column", "columns", "ignore", "categories", "cross"),
+        "id",
+        "weight",
         "scale",
-    ),
+    ],
     TABLE_FORMATS,
 )
 

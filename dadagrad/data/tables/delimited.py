@@ -25,7 +25,7 @@ from dadagrad.data.reading.files import COMPRESSED_NAME, Place, count_lines, pla
 from dadagrad.data.reading.options import Delimiter
 from dadagrad.data.tables.cells import MISSING, Batch, as_number
 from dadagrad.data.tables.columns import shown
-from dadagrad.errors import InputError, OnError
+from dadagrad.errors import InputError
 
 MAX_ROW_BYTES = 64 << 20
 """Longest row of a CSV file; a longer one means that a quote was never closed."""
@@ -38,6 +38,7 @@ _ROW["\t"] = rb"[^\n]*+\n"
 _SEPARATED = {",": "comma", ";": "semicolon", "|": "bar", "\t": "tab"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
+_WRONG_BYTE, _MARK = re.compile(r"[\udc80-\udcff]"), "\ufdd0"  # which is no character
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _ARFF = re.compile(rb"\s*(%[^\n]*\n\s*)*@relation\b.*?^@data\b[^\n]*\n", re.I | re.S | re.M)
 _ATTRIBUTE = re.compile(rb"""^\s*@attribute\s+('[^'\n]*'|"[^"\n]*"|\S+)""", re.I | re.M)
@@ -82,13 +83,11 @@ def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | Non
     first = next(_rows(_plain(head, 0), delimiter), None)
     if first is None:
         raise InputError(f"{path} has no rows; give a file with one row of data a line")
-    columns = _arrow_table(first[0], delimiter, None, [])
+    columns, _ = _arrow_columns(first[0], delimiter, None)
     fields = [column.cast(pa.binary())[0].as_py().decode("utf-8", "replace") for column in columns]
     numbers = tuple(map(str, range(len(fields))))
     if header is None:
-        body = read_batch(
-            _plain(head, 0), Layout(delimiter, numbers), path=path, offset=0, on_error="skip"
-        )
+        body = read_batch(_plain(head, 0), Layout(delimiter, numbers), path=path, offset=0)
         header = _looks_like_header(fields, body.table)
     if not header:
         return Layout(delimiter, numbers)
@@ -163,63 +162,50 @@ def read_batch(
     *,
     path: str,
     offset: int,
-    on_error: OnError,
     numbers: frozenset[str] = frozenset(),
     included_names: frozenset[str] | None = None,
 ) -> Batch:
     """Read whole rows; the header of a file is left out.
 
     All cells are strings but those of the columns `numbers`, as long as they hold numbers. Rows
-    with another number of fields, or that are not UTF-8, raise `InputError` or are skipped. Only
-    the columns `included_names` are read; None reads all.
+    with another number of fields, or that are not UTF-8, are left out. Only the columns
+    `included_names` are read; None reads all.
     """
     chunk = _plain(chunk, offset)
-    wrong: list[Any] = []
-    is_utf8 = _is_utf8(chunk)
-    text = chunk if is_utf8 else chunk.decode("latin-1").encode()
-    has_header = offset == 0 and layout.header
-    end = next((len(row) + at for row, at in _rows(chunk, layout.delimiter)), 0)
-    body = text[end:] if has_header and is_utf8 else text
-    columns = _arrow_table(body, layout.delimiter, layout.names, wrong, numbers, included_names)
-    names = [name for name in layout.names if included_names is None or name in included_names]
-    table = pa.RecordBatch.from_arrays(columns, names=names)
-    n_rows = table.num_rows + len(wrong)
-    positions = np.delete(np.arange(n_rows), np.array([row.number - 1 for row in wrong], int))
-    if has_header and is_utf8:
-        positions += 1
-    elif has_header:
-        table, positions = table.slice(1), positions[1:]
+    text = _marked(chunk)
+    body, n_header = text, 0
+    if offset == 0 and layout.header:
+        header, start = next(_rows(text, layout.delimiter), (b"", 0))
+        body, n_header = text[start + len(header) :], 1
+    included = [name for name in layout.names if included_names is None or name in included_names]
+    columns, wrong = _arrow_columns(body, layout.delimiter, layout.names, numbers, included_names)
+    table = pa.RecordBatch.from_arrays(columns, names=included)
+    n_rows = n_header + table.num_rows + len(wrong)
+    positions = np.delete(np.arange(n_header, n_rows), [row.number - 1 for row in wrong])
 
     def place_of(position: int) -> Place:
         rows = _rows(chunk, layout.delimiter)
         _, start = next(itertools.islice(rows, position, None), (b"", 0))
         return place(path, chunk, offset, start)
 
-    def width_note(row: Any) -> Note:
-        return place_of(row.number - 1 + (has_header and is_utf8)), (
+    notes: list[Note] = [
+        (
+            place_of(n_header + row.number - 1),
             f"{layout.fields(row.actual_columns)}, but the first row of the file has "
-            f"{len(layout.names)}; every row must have the same columns"
+            f"{len(layout.names)}; every row must have the same columns",
         )
-
-    if wrong and on_error == "raise":
-        raise InputError("{}: {}".format(*width_note(wrong[0])))
-    skipped, not_text = len(wrong), np.zeros(0, np.int64)
-    if not is_utf8:
-        table, right = _from_latin1(table)
-        not_text = positions[~right]
-        if on_error == "raise" and len(not_text):
-            raise InputError(f"{place_of(int(not_text[0]))}: {NOT_UTF8}")
-        table = table.filter(pa.array(right))
-        positions, skipped = positions[right], skipped + int((~right).sum())
+        for row in wrong[:MAX_NOTES]
+    ]
+    if text is not chunk:
+        right = _is_text(table)
+        notes += [(place_of(at), NOT_UTF8) for at in positions[~right][:MAX_NOTES].tolist()]
+        table, positions = table.filter(pa.array(right)), positions[right]
     return Batch(
         table,
         lambda row: place_of(int(positions[row])),
-        skipped,
-        lambda: _line_numbers(chunk, layout.delimiter, positions, n_rows + has_header),
-        (
-            *map(width_note, wrong[:MAX_NOTES]),
-            *((place_of(int(at)), NOT_UTF8) for at in not_text[:MAX_NOTES]),
-        ),
+        n_rows - n_header - table.num_rows,
+        lambda: _line_numbers(chunk, layout.delimiter, positions, n_rows),
+        tuple(notes[:MAX_NOTES]),
     )
 
 
@@ -235,24 +221,23 @@ def _line_numbers(
     return lines
 
 
-def _from_latin1(table: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-    """Rows that were read as Latin-1 as UTF-8, and which of them are."""
-    columns, right = [], np.ones(table.num_rows, bool)
+def _marked(chunk: bytes) -> bytes:
+    """`chunk` itself if it is UTF-8; else UTF-8 with a mark in the place of each wrong byte."""
+    try:
+        chunk.decode()
+    except UnicodeDecodeError:
+        return _WRONG_BYTE.sub(_MARK, chunk.decode("utf-8", "surrogateescape")).encode()
+    return chunk
+
+
+def _is_text(table: pa.RecordBatch) -> NDArray[np.bool_]:
+    """True for each row of a marked text without a mark."""
+    is_text = np.ones(table.num_rows, bool)
     for column in table.columns:
         if pa.types.is_string(column.type):
-            cells = [cell.encode("latin-1") for cell in column.to_pylist()]
-            right &= np.array([_is_utf8(cell) for cell in cells], bool)
-            column = pa.array([cell.decode("utf-8", "replace") for cell in cells], pa.string())
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, names=table.schema.names), right
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+            is_marked = pc.match_substring(column, _MARK)
+            is_text &= ~is_marked.to_numpy(zero_copy_only=False)
+    return is_text
 
 
 def _plain(chunk: bytes, offset: int) -> bytes:
@@ -277,15 +262,18 @@ def _rows(chunk: bytes, delimiter: Delimiter) -> Iterator[tuple[bytes, int]]:
             yield row[0], row.start()
 
 
-def _arrow_table(
+def _arrow_columns(
     chunk: bytes,
     delimiter: Delimiter,
     names: tuple[str, ...] | None,
-    wrong: list[Any],
     numbers: frozenset[str] = frozenset(),
     included_names: frozenset[str] | None = None,
-) -> list[Any]:
-    """Columns of text and of `numbers`; rows of another width are appended to `wrong`."""
+) -> tuple[list[Any], list[Any]]:
+    """Columns of text and of `numbers`, and the rows of another width, which are left out.
+
+    The first row decides the width if `names` is None.
+    """
+    wrong: list[Any] = []
 
     def skip(row: Any) -> str:
         wrong.append(row)
@@ -293,18 +281,13 @@ def _arrow_table(
 
     width = chunk.count(delimiter.encode()) + 1 if names is None else len(names)
     # Names of one's own: those of a file can be any texts.
-    kinds = [pa.float64() if names and name in numbers else pa.string() for name in names or ()]
-    kinds += [pa.string()] * (width - len(kinds))
-    included_numbers = [
-        n
-        for n in range(width)
-        if names is None or included_names is None or names[n] in included_names
-    ]
+    fields = [f"f{number}" for number in range(width)]
+    named = list(zip(fields, names or fields, strict=True))
     quoted = delimiter != "\t"
     options = pa_csv.ConvertOptions(
         check_utf8=False,
-        column_types={f"f{column}": kind for column, kind in enumerate(kinds)},
-        include_columns=None if names is None else [f"f{column}" for column in included_numbers],
+        column_types={f: pa.float64() if name in numbers else pa.string() for f, name in named},
+        include_columns=included_names and [f for f, name in named if name in included_names],
         null_values=list(MISSING),
         strings_can_be_null=False,
     )
@@ -314,7 +297,7 @@ def _arrow_table(
             pa_csv.ReadOptions(
                 use_threads=False,
                 block_size=len(chunk) + 1,
-                column_names=[f"f{column}" for column in range(width)] if names else None,
+                column_names=names and fields,
                 autogenerate_column_names=not names,
             ),
             pa_csv.ParseOptions(
@@ -334,6 +317,5 @@ def _arrow_table(
         if not numbers:
             raise
     if doubtful:  # messages need the texts
-        wrong.clear()
-        return _arrow_table(chunk, delimiter, names, wrong, frozenset(), included_names)
-    return columns
+        return _arrow_columns(chunk, delimiter, names, frozenset(), included_names)
+    return columns, wrong

@@ -28,7 +28,7 @@ from dadagrad.data.tables.cells import (
 from dadagrad.data.tables.columns import PLURALS, Column, no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.words import runs_of_words
-from dadagrad.errors import InputError, OnError
+from dadagrad.errors import InputError
 from dadagrad.kernels import parsing
 
 _NO_CELL = -1
@@ -41,27 +41,13 @@ _DAY = 86_400_000_000  # microseconds
 class TableParser:
     """Parser of rows of a table, for which the `encoder` makes features.
 
-    Labels are read if rows are `labelled`; if that is None, as far as there are any. In files of
-    text, `read` makes rows of chunks, in delimited ones with this `delimiter`. Rows that are
-    `weighted` must have a weight, and others may.
+    In files of text, `read` makes rows of chunks, in delimited ones with this `delimiter`.
     """
 
     encoder: TableEncoder
-    on_error: OnError = "raise"
-    keep_names: bool = False
-    labelled: bool | None = True
-    keep_lines: bool = False
+    options: Options
     read: Callable[..., Batch] | None = None
     delimiter: Delimiter | None = None
-    weighted: bool = False
-
-    @classmethod
-    def from_options(cls, encoder: TableEncoder, options: Options) -> TableParser:
-        """Parser with these options."""
-        keep_names = options.keep_names is not False and not options.to_predict
-        labelled = None if options.to_predict else not options.no_labels
-        parser = cls(encoder, options.on_error, keep_names, labelled, options.keep_lines)
-        return replace(parser, weighted=options.weight is not None)
 
     @property
     def quoted(self) -> bool:
@@ -70,26 +56,30 @@ class TableParser:
 
     def __call__(self, chunk: bytes, *, path: str, offset: int) -> Block:
         assert self.read is not None
-        block = self.encode(self.read(chunk, path=path, offset=offset, on_error=self.on_error))
-        return replace(block, n_lines=count_lines(chunk)) if self.keep_lines else block
+        block = self.encode(self.read(chunk, path=path, offset=offset))
+        return replace(block, n_lines=count_lines(chunk)) if self.options.keep_lines else block
 
     def encode(self, batch: Batch) -> Block:
         """Features and labels of rows; numbers are not yet scaled (see `TableEncoder.finish`).
 
-        Raises `InputError`, naming row and column, for a cell of the wrong kind or a missing label,
-        or leaves such rows out and counts them if `on_error` is "skip".
+        Raises `InputError`, naming row and column, for a wrong row, a cell of the wrong kind or a
+        missing label, or leaves such rows out and counts them if `on_error` is "skip".
         """
-        return _Encoding(self, batch).block()
+        return _Encoding(self.encoder, self.options, batch).block()
 
 
 class _Encoding:
     """The encoding of one batch: entries of cells, in columns, and texts as matrices."""
 
-    def __init__(self, parser: TableParser, batch: Batch) -> None:
-        self.parser, self.encoder, self.batch = parser, parser.encoder, batch
+    def __init__(self, encoder: TableEncoder, options: Options, batch: Batch) -> None:
+        self.encoder, self.options, self.batch = encoder, options, batch
+        self.shape = batch.table.num_rows, encoder.first_missing + len(encoder.numbers)
+        self.keep_names = options.keep_names is not False and not options.to_predict
         self.notes: list[Note] = []
+        for note in batch.notes:
+            self._refuse(note)
         self.ids: list[NDArray[np.int64]] = []
-        self.values: list[NDArray[np.float32] | None] = []
+        self.values: list[NDArray[np.float32]] = []
         self.texts: list[Any] = []
         self.names: list[tuple[pa.Array, NDArray[np.int64]]] = []
         self.coded: dict[str, tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]] = {}
@@ -111,7 +101,7 @@ class _Encoding:
             if column.is_number:
                 kept &= self._add_numbers(column, cells)
             elif column.is_category:
-                self._add_category(column.name, cells)
+                self.coded[column.name] = self._add_category(f"{column.name}=", cells, missing=True)
             elif column.kind == "words":
                 self._add_words(column.name, cells)
             else:
@@ -121,18 +111,15 @@ class _Encoding:
         labels, labelled = self._labels()
         weights, weighted = self._weights()
         kept &= labelled & weighted
-        n_rows, n_features = table.num_rows, encoder.first_missing + len(encoder.numbers)
-        indptr, ids, values = np.zeros(n_rows + 1, np.int64), np.zeros(0, np.int64), None
+        n_rows = table.num_rows
+        indptr, ids = np.zeros(n_rows + 1, np.int64), np.zeros(0, np.int64)
+        values = np.zeros(0, np.float32)
         if self.ids:
-            ones = np.ones(n_rows, np.float32)
-            cells_of_rows = [ones if column is None else column for column in self.values]
             indptr, ids, values = parsing.pack_rows(
-                np.stack(self.ids, axis=1), np.stack(cells_of_rows, axis=1)
+                np.stack(self.ids, axis=1), np.stack(self.values, axis=1)
             )
         if self.texts:
-            shape = (n_rows, n_features)
-            entries = np.ones(len(ids), np.float32) if values is None else values
-            matrix = sum(self.texts, scipy.sparse.csr_array((entries, ids, indptr), shape=shape))
+            matrix = sum(self.texts, scipy.sparse.csr_array((values, ids, indptr), self.shape))
             matrix.sum_duplicates()
             indptr, ids, values = matrix.indptr, matrix.indices, matrix.data
         block = Block(
@@ -144,8 +131,8 @@ class _Encoding:
             tags=self._tags(),
             hashed_names=tuple(self.names),
             skipped=self.batch.skipped,
-            notes=(*self.batch.notes, *self.notes)[:MAX_NOTES],
-            lines=self._lines() if self.parser.keep_lines else None,
+            notes=tuple(self.notes[:MAX_NOTES]),
+            lines=self._lines() if self.options.keep_lines else None,
             n_lines=n_rows,
         )
         if kept.all():
@@ -161,17 +148,20 @@ class _Encoding:
         place = str(self.batch.place(0))
         return place.rpartition(", ")[0] or place
 
-    def _refuse(self, wrong: NDArray[np.bool_], problem: Callable[[int], str]) -> None:
-        """Raise `InputError` about the first `wrong` row, or describe those that are left out."""
+    def _refuse(self, note: Note) -> None:
+        """Raise `InputError` about a wrong row, or describe it as one that is left out."""
+        if self.options.on_error == "raise":
+            raise InputError("{}: {}".format(*note))
+        self.notes.append(note)
+
+    def _refuse_rows(self, wrong: NDArray[np.bool_], problem: Callable[[int], str]) -> None:
+        """Refuse the `wrong` rows, the first of which are described."""
         for row in np.flatnonzero(wrong)[:MAX_NOTES].tolist():
-            note = self.batch.place(row), problem(row)
-            if self.parser.on_error == "raise":
-                raise InputError("{}: {}".format(*note))
-            self.notes.append(note)
+            self._refuse((self.batch.place(row), problem(row)))
 
     def _add(self, ids: NDArray[np.int64], values: NDArray[np.float32] | None = None) -> None:
         self.ids.append(ids)
-        self.values.append(values)
+        self.values.append(np.ones(len(ids), np.float32) if values is None else values)
 
     def _add_numbers(self, column: Column, cells: pa.Array) -> NDArray[np.bool_]:
         """Add a number, or that it is missing; zeros are not stored. Returns the right rows."""
@@ -185,7 +175,10 @@ class _Encoding:
             numbers, wrong = to_numbers(cells)
             needed = "finite numbers"
             if column.is_category:
-                self._add_category(column.name, pa.array(numbers, from_pandas=True))
+                numbers_or_null = pa.array(numbers, from_pandas=True)
+                self.coded[column.name] = self._add_category(
+                    f"{column.name}=", numbers_or_null, missing=False
+                )
 
         def problem(row: int) -> str:
             return (
@@ -194,7 +187,7 @@ class _Encoding:
                 "reads the column as categories, --on-error skip leaves the row out)"
             )
 
-        self._refuse(wrong, problem)
+        self._refuse_rows(wrong, problem)
         missing = np.isnan(numbers)
         ids = np.where(numbers != 0, number, _NO_CELL)
         ids[missing] = self.encoder.first_missing + number
@@ -215,33 +208,30 @@ class _Encoding:
         return hashed
 
     def _note(self, prefix: str, texts: pa.Array, hashed: NDArray[np.int64]) -> None:
-        if self.parser.keep_names and len(texts):
+        if self.keep_names and len(texts):
             names = pc.binary_join_element_wise(prefix, texts, "")
             self.names.append((names, np.abs(hashed)))
 
-    def _add_category(self, name: str, cells: pa.Array) -> None:
-        """Add the feature ``name=category``; a missing cell is a category of its own.
+    def _add_category(
+        self, prefix: str, cells: pa.Array, *, missing: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]:
+        """Add the feature ``prefix + category``; return codes of cells, hashes and texts.
 
-        A missing number is none, as another feature says that it is missing. The texts of
+        A missing cell is a category of its own if `missing` ones have a feature. The texts of
         booleans, which differ in files of other programs, are those of Arrow.
         """
         codes, texts = to_categories(cells)
-        hashed = self._hash(f"{name}=", texts)
+        hashed = self._hash(prefix, texts)
         for written, text in BOOLEANS.items():
-            same, other = self._hash(f"{name}=", pa.array([text, written]))
+            same, other = self._hash(prefix, pa.array([text, written]))
             hashed[hashed == other] = same
         features = self.encoder.features_of(hashed)
-        if any(name in cross for cross in self.encoder.crosses):
-            self.coded[name] = codes, hashed, texts
-        is_number = pa.types.is_floating(cells.type)
-        if is_number:
-            features[-1] = _NO_CELL
+        occurs = np.bincount(codes, minlength=len(texts)) > 0
+        if not missing:
+            features[-1], occurs[-1] = _NO_CELL, False
         self._add(features[codes])
-        if self.parser.keep_names:
-            used = np.zeros(len(texts), bool)
-            used[codes] = True
-            used[-1] &= not is_number
-            self._note(f"{name}=", texts.filter(pa.array(used)), hashed[used])
+        self._note(prefix, texts.filter(pa.array(occurs)), hashed[occurs])
+        return codes, hashed, texts
 
     def _add_parts_of_dates(self, name: str, times: pa.Array) -> None:
         """Add month, day of the week and hour as categories; they repeat, unlike the time."""
@@ -249,12 +239,7 @@ class _Encoding:
         if (pc.fill_null(pc.cast(times, pa.int64()), 0).to_numpy() % _DAY).any():
             parts["hour"] = pc.hour(times)
         for part, numbers in parts.items():
-            codes, texts = to_categories(numbers)
-            hashed = self._hash(f"{name}.{part}=", texts)
-            features = self.encoder.features_of(hashed)
-            is_time = times.is_valid().to_numpy(zero_copy_only=False)
-            self._add(np.where(is_time, features[codes], _NO_CELL))
-            self._note(f"{name}.{part}=", texts.slice(0, len(texts) - 1), hashed[:-1])
+            self._add_category(f"{name}.{part}=", numbers, missing=False)
 
     def _add_words(self, name: str, cells: pa.Array) -> None:
         """Add the feature ``name=word`` of each item of a list."""
@@ -272,9 +257,7 @@ class _Encoding:
         self, ids: NDArray[np.int64], values: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> None:
         """Add entries of the `rows`; those of one row and feature are summed."""
-        n_features = self.encoder.first_missing + len(self.encoder.numbers)
-        shape = (self.batch.table.num_rows, n_features)
-        self.texts.append(scipy.sparse.coo_array((values, (rows, ids)), shape=shape).tocsr())
+        self.texts.append(scipy.sparse.coo_array((values, (rows, ids)), self.shape).tocsr())
 
     def _add_text(self, name: str, texts: list[str]) -> None:
         """Add the runs of 1 to n words of two letters or more, in lower case."""
@@ -304,7 +287,7 @@ class _Encoding:
         hashed ^= hashed >> np.uint64(32)
         hashed = (hashed & _MASK).astype(np.int64)
         self._add(self.encoder.features_of(hashed))
-        if self.parser.keep_names:
+        if self.keep_names:
             distinct, rows = np.unique(hashed, return_index=True)
             parts = [
                 [f"{name}={text}" for text in texts.take(pa.array(codes[rows])).to_pylist()]
@@ -318,9 +301,8 @@ class _Encoding:
         name, table = self.encoder.label, self.batch.table
         n_rows = table.num_rows
         everywhere = np.ones(n_rows, bool)
-        is_there = name in table.schema.names
-        labelled = is_there if self.parser.labelled is None else self.parser.labelled
-        if name is None or not labelled:
+        to_predict, is_there = self.options.to_predict, name in table.schema.names
+        if name is None or self.options.no_labels or (to_predict and not is_there):
             return np.zeros((n_rows, 0)), everywhere
         if not n_rows:  # all were wrong, and lines of JSON without rows have no columns
             return np.zeros((0, 1)), everywhere
@@ -338,7 +320,7 @@ class _Encoding:
             labels: NDArray[Any] = texts.to_numpy(zero_copy_only=False)[codes]
         else:
             has_label, labels = np.isfinite(numbers)[codes], numbers[codes, None]
-        if self.parser.labelled is None:
+        if to_predict:
             return labels, everywhere
 
         def problem(row: int) -> str:
@@ -351,14 +333,14 @@ class _Encoding:
                 "--no-labels reads a file without labels, to be predicted)"
             )
 
-        self._refuse(~has_label, problem)
+        self._refuse_rows(~has_label, problem)
         return labels, has_label
 
     def _weights(self) -> tuple[NDArray[np.float32] | None, NDArray[np.bool_]]:
         """Weights of the rows, if they have any, and the rows whose weight is right."""
         name, table = self.encoder.weight, self.batch.table
         if name is None or name not in table.schema.names:
-            if self.parser.weighted and table.num_rows and name is not None:
+            if self.options.weight is not None and table.num_rows and name is not None:
                 raise self._missing(name)
             return None, np.ones(table.num_rows, bool)
         cells = table.column(name)
@@ -373,7 +355,7 @@ class _Encoding:
                 "needs a finite number of at least 0 there (--on-error skip leaves the row out)"
             )
 
-        self._refuse(~right, problem)
+        self._refuse_rows(~right, problem)
         return numbers.astype(np.float32), right
 
     def _lines(self) -> NDArray[np.int64]:

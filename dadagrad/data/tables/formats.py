@@ -83,13 +83,15 @@ def open_text(
             encoder = learn_encoder(batch.table, options, path, by_number=False)
             columns = list(batch.table.schema.names)
         features = [column.name for column in encoder.columns]
-        read: Callable[..., Batch] = partial(read_json, required=features)
+        read: Callable[..., Batch] = partial(
+            read_json, on_error=options.on_error, required=features
+        )
     else:
         layout = _layout(path, head, options, encoder, columns)
         if encoder is None:
             if layout.delimiter != "\t":
                 head = head[: end_of_rows(head, layout.delimiter) or len(head)]
-            batch = read_batch(head, layout, path=path, offset=0, on_error="skip")
+            batch = read_batch(head, layout, path=path, offset=0)
             encoder = learn_encoder(batch.table, options, path, by_number=True)
         names = set(layout.names)
         for column in encoder.columns:
@@ -108,8 +110,7 @@ def open_text(
         columns, delimiter = list(layout.names), layout.delimiter
         if delimiter != "\t":
             chunks = cut_at_rows(path, chunks, delimiter)
-    parser = replace(TableParser.from_options(encoder, options), read=read, delimiter=delimiter)
-    return parser, columns, chunks
+    return TableParser(encoder, options, read, delimiter), columns, chunks
 
 
 def _layout(
@@ -131,7 +132,7 @@ def _layout(
         return read_layout(path, head, delimiter, header)
     layout = read_layout(path, head, delimiter, header=False)
     if header is None:
-        first = read_batch(head, layout, path=path, offset=0, on_error="skip").table.slice(0, 1)
+        first = read_batch(head, layout, path=path, offset=0).table.slice(0, 1)
         fields = {str(cells[0].as_py()).strip() for cells in first.columns if len(cells)}
         words = {name for name in encoder.column_names() if not name.isdecimal()}
         header = bool(words & fields)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.data.tables.cells import BOOLEANS, MISSING, Batch, as_number
 from dadagrad.data.tables.columns import no_column, shown
@@ -23,6 +24,7 @@ from dadagrad.data.tables.scaling import LINEAR
 from dadagrad.data.tables.words import runs_of_text
 from dadagrad.errors import InputError
 
+_UNLABELLED = Options("csv", no_labels=True)
 _FNV_PRIME, _MASK_64, _MASK_31 = 16777619, 2**64 - 1, 2**31 - 1
 
 
@@ -56,7 +58,7 @@ class RowReader:
     def _read_by_arrow(self, row: Mapping[str, Any]) -> Entries:
         table = pa.RecordBatch.from_pylist([dict(row)])
         batch = Batch(table, lambda number: "the row")
-        block = self._encoder.finish(TableParser(self._encoder, labelled=False).encode(batch))
+        block = self._encoder.finish(TableParser(self._encoder, _UNLABELLED).encode(batch))
         values = np.ones(block.nnz, np.float32) if block.values is None else block.values
         if block.row_scale is not None:
             values = values * block.row_scale[0]
