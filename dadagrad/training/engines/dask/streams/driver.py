@@ -24,7 +24,8 @@ from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.messages import Reply, wrong_metrics
-from dadagrad.training.engines.dask.streams.holders import Base, Holders, RoundLost, StateLost
+from dadagrad.training.engines.dask.streams.holders import Base, Holders, StateLost
+from dadagrad.training.engines.dask.streams.peers import RoundLost
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore
 from dadagrad.training.engines.dask.streams.tasks import StreamWork, forget_streams, learn_stretches
 from dadagrad.training.memory.estimate import stays_on_workers
@@ -73,7 +74,6 @@ class StreamDriver(DaskDriver):
         self._failed_at = self._n_retired = 0
         self._base = self._base_here()
         self._merging: MergeRemotely | None = None  # what is to be merged before anything else
-        self._is_zero = state.t == 0.0
         self._stays = stays_on_workers(problem) or bool(self._stored)
 
     def _base_here(self) -> Start:
@@ -150,13 +150,11 @@ class StreamDriver(DaskDriver):
         common, skipped = computes[0].input, skipped_partitions(self._data)
         assert isinstance(common, State)
         layout = self._holders.layout
-        work = StreamWork(self._run, stretches, layout, common, tuple(ahead), skipped)
+        work = StreamWork(self._run, skipped, stretches, layout, common, tuple(ahead))
 
         def to_events(reply: Reply) -> list[Event]:
             self._note(reply)
             self.bytes_moved += reply.n_bytes
-            if reply.lost is not None:
-                raise RoundLost(reply.lost)
             for stretch, results in zip(stretches, reply.results, strict=True):
                 for slice_, result in zip(stretch, results, strict=True):
                     wrong = wrong_metrics(result.metrics, self._coordinator.problem, slice_)
@@ -214,13 +212,15 @@ class StreamDriver(DaskDriver):
     def _base_shard(self, number: int) -> Base:
         if self._stored:
             return self._stored[number]
-        return None if self._is_zero else self._state.pull(self._holders.features(number))
+        if self._base.state.t == 0.0:
+            return None
+        return self._state.pull(self._holders.features(number))
 
     def _gather(self) -> None:
         """Get the whole state from its holders, at the begin of a round."""
         for number, part in enumerate(self._holders.call(ShardStore.states, self._state.t)):
             self._state.push_features(self._holders.features(number), part)
-        self._base, self._is_zero = self._base_here(), False
+        self._base = self._base_here()
 
     def _write_shards(self, url: str, folder: str) -> list[ArrayRecord]:
         """Have the holders write the state, to which the run goes back from now on if need be."""

@@ -20,7 +20,7 @@ from dadagrad.errors import TrainingError
 from dadagrad.problem import Problem
 from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.futures import PendingTasks
-from dadagrad.training.engines.dask.streams.peers import Operation, PeerLost, Version
+from dadagrad.training.engines.dask.streams.peers import Operation, RoundLost, Version
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore, on_store
 from dadagrad.training.engines.dask.streams.shards import Layout
 from dadagrad.training.memory.available import workers_of
@@ -39,7 +39,7 @@ ASK_SECONDS = 0.2
 """Time between two looks whether workers that have not answered are still there."""
 
 BYTES_PER_SECOND = 20e6
-"""Speed at least at which a shard comes from another worker."""
+"""Speed at least at which shards come from another worker."""
 
 Base: TypeAlias = State | StoredShard | None
 """State of a shard, here or in a checkpoint; None for zeros."""
@@ -47,17 +47,12 @@ Base: TypeAlias = State | StoredShard | None
 Source: TypeAlias = str | Base
 """Address of a worker that has a shard; or what it begins with."""
 
-
 MAX_ATTEMPTS = 10
 """Attempts to share out the shards before the run ends; each retired worker adds one."""
 
 
 class StateLost(Exception):
     """No worker holds some of the shards any more."""
-
-
-class RoundLost(Exception):
-    """The round must begin again."""
 
 
 class Holders:
@@ -86,14 +81,14 @@ class Holders:
         self._problem = problem
         self._pending = pending
         self.threads: dict[str, int] = client.nthreads()
-        n_threads = sum(self.threads.values())
-        n_shards = max(MIN_SHARDS, SHARDS_OF_WORKER * len(self.threads), n_threads)
         if edges is None:
+            n_shards = max(
+                MIN_SHARDS, SHARDS_OF_WORKER * len(self.threads), sum(self.threads.values())
+            )
             edges = np.arange(n_shards + 1) * problem.n_features // n_shards
-        n_shards = len(edges) - 1
         self.layout = Layout(Version(0, 0), edges, ())
         self.is_unbalanced = False
-        self._shard_bytes: float = state_bytes(problem) / n_shards
+        self._state_bytes = state_bytes(problem)
 
     def workers_changed(self, threads: dict[str, int]) -> str | None:
         """Take note of the workers that there are; a holder that has gone."""
@@ -108,24 +103,38 @@ class Holders:
         """The ids of the features of a shard."""
         return np.arange(*self.layout.edges[number : number + 2])
 
-    def merge(self, streams: MergeRemotely) -> tuple[list[Task], int]:
+    def merge(self, merging: MergeRemotely) -> tuple[list[Task], int]:
         """Have the round merged, which ends it; the measured times, and the bytes that moved.
 
-        Raises `RoundLost` if one of the first holders does not answer.
+        Raises `RoundLost` if a worker that takes part does not answer.
         """
         arguments = {
-            worker: (self.layout, streams, numbers) for worker, numbers in self.by_worker().items()
+            worker: (self.layout, merging, numbers) for worker, numbers in self._by_worker().items()
         }
-        senders = {change.worker for change in streams.changes}
-        answers = self._ask_holders(ShardStore.merge, arguments, senders | self._holders())
-        if lost := next((each for each in answers.values() if isinstance(each, str)), None):
-            raise RoundLost(lost)
+        senders = {change.worker for change in merging.changes}
+        answers = self._ask_all(ShardStore.merge, arguments, senders | self._holders())
         epoch, number = self.layout.version
         self.layout = replace(self.layout, version=Version(epoch, number + 1))
         tasks, sizes = zip(*answers.values(), strict=True)
         return list(chain(*tasks)), sum(sizes)
 
-    def by_worker(self) -> dict[str, list[int]]:
+    def call(self, operation: Operation, t: float, *others: Any) -> list[Any]:
+        """Call a method of the first holders of all shards; its results, in the order of these.
+
+        Raises `RoundLost` if one of the holders does not answer.
+        """
+        by_worker = self._by_worker()
+        arguments = {
+            worker: (self.layout.version, t, numbers, *others)
+            for worker, numbers in by_worker.items()
+        }
+        answers = self._ask_all(operation, arguments, arguments.keys())
+        results: dict[int, Any] = {}
+        for worker, numbers in by_worker.items():
+            results |= dict(zip(numbers, answers[worker], strict=True))
+        return [results[number] for number in sorted(results)]
+
+    def _by_worker(self) -> dict[str, list[int]]:
         """The shards of which each worker is the first holder."""
         shards: dict[str, list[int]] = defaultdict(list)
         for number, holders in enumerate(self.layout.holders):
@@ -151,13 +160,15 @@ class Holders:
             epoch += 1
             self.layout = replace(self.layout, version=Version(epoch, number))
             arguments = dict.fromkeys(self.threads, (self.layout.version,))
-            limit = seconds("worker-ttl")
             shards_by_worker = self._ask(
-                ShardStore.go_back, arguments, limit, problem=self._problem
+                ShardStore.go_back, arguments, seconds("worker-ttl"), problem=self._problem
             )
-            if shards_by_worker and self._take_shards(shards_by_worker, base):
-                self.is_unbalanced = False
-                return
+            try:
+                if shards_by_worker:
+                    self._share_out(shards_by_worker, base)
+                    return
+            except RoundLost as lost:
+                logger.debug("the shards are shared out again: %s", lost)
             time.sleep(0.1 * max(n_attempts, 1))
         raise TrainingError(
             f"the workers of the cluster did not take the state in {n_attempts} attempts; look "
@@ -165,13 +176,16 @@ class Holders:
             "resume`"
         )
 
-    def _take_shards(
+    def _share_out(
         self, shards_by_worker: Mapping[str, list[int]], base: Callable[[int], Base] | None
-    ) -> bool:
-        """Have the workers that answered hold all shards; False if one of them does not."""
+    ) -> None:
+        """Have the workers that answered, and the shards that these have, hold all shards.
+
+        Raises `RoundLost` if one of them does not.
+        """
         present_at: dict[int, list[str]] = defaultdict(list)
         for worker, numbers in shards_by_worker.items():
-            for number in numbers if base is None else ():
+            for number in numbers:
                 present_at[number].append(worker)
         n_shards = len(self.layout.edges) - 1
         if base is None and len(present_at) < n_shards:
@@ -182,52 +196,28 @@ class Holders:
         sources: dict[str, dict[int, Source]] = {worker: {} for worker in threads}
         for number, workers in enumerate(holders):
             for worker in workers:
-                if base is not None:
-                    sources[worker][number] = base(number)
-                elif worker not in present_at[number]:
-                    sources[worker][number] = present_at[number][0]
+                if worker not in present_at[number]:
+                    sources[worker][number] = base(number) if base else present_at[number][0]
         layout = replace(self.layout, holders=holders)
         arguments = {worker: (layout, sources[worker]) for worker in sources}
-        limit = self._limit(max(map(len, sources.values())))
-        if self._ask(ShardStore.hold, arguments, limit, set(sources)).keys() < sources.keys():
-            return False
+        self._ask_all(ShardStore.hold, arguments, arguments.keys())
         self.layout = layout
-        return True
-
-    def call(self, operation: Operation, t: float, *others: Any) -> list[Any]:
-        """Call a method of the first holders of all shards; its results, in the order of these.
-
-        Raises `RoundLost` if one of the holders does not answer.
-        """
-        by_worker = self.by_worker()
-        arguments = {
-            worker: (self.layout.version, t, numbers, *others)
-            for worker, numbers in by_worker.items()
-        }
-        answers = self._ask_holders(operation, arguments, arguments.keys())
-        results: dict[int, Any] = {}
-        for worker, numbers in by_worker.items():
-            results |= dict(zip(numbers, answers[worker], strict=True))
-        return [results[number] for number in sorted(results)]
-
-    def _ask_holders(
-        self, operation: Operation, arguments: Mapping[str, tuple[Any, ...]], needed: Set[str]
-    ) -> dict[str, Any]:
-        """See `_ask`; raises `RoundLost` if one of the workers does not answer."""
-        limit = self._limit(len(self.layout.holders))
-        answers = self._ask(operation, arguments, limit, needed)
-        if silent := min(arguments.keys() - answers.keys(), default=None):
-            raise RoundLost(f"worker {silent} does not answer")
-        return answers
-
-    def _limit(self, n_shards: int) -> float:
-        """Seconds in which a worker has sent or received so many shards."""
-        return seconds("worker-ttl") + float(n_shards * self._shard_bytes / BYTES_PER_SECOND)
+        self.is_unbalanced = False
 
     def _look_for_workers(self) -> None:
         threads = self._pending.changed_workers()
         if threads is not None:
             self.threads = threads
+
+    def _ask_all(
+        self, operation: Operation, arguments: Mapping[str, tuple[Any, ...]], needed: Set[str]
+    ) -> dict[str, Any]:
+        """See `_ask`; raises `RoundLost` if one of the workers does not answer."""
+        limit = seconds("worker-ttl") + self._state_bytes / BYTES_PER_SECOND
+        answers = self._ask(operation, arguments, limit, needed)
+        if silent := min(arguments.keys() - answers.keys(), default=None):
+            raise RoundLost(f"worker {silent} does not answer")
+        return answers
 
     def _ask(
         self,
@@ -240,7 +230,8 @@ class Holders:
         """Call a method of the stores of workers at the same time; new stores need the `problem`.
 
         Return the answers of those that answer in time, and have not left meanwhile. Others are not
-        waited for once one of the `needed` workers has left: they may ask it.
+        waited for once one of the `needed` workers has left: they may ask it. Raises the error that
+        an operation raises.
         """
 
         def ask(worker: str) -> Any:
@@ -264,10 +255,10 @@ class Holders:
             for future in wait(questions, ASK_SECONDS, FIRST_COMPLETED).done:
                 worker = questions.pop(future)
                 answer = future.exception() or future.result()
-                if future.exception() or isinstance(answer, OSError | TimeoutError | PeerLost):
+                if future.exception() or isinstance(answer, OSError | TimeoutError):
                     # A broken connection raises many kinds of errors.
                     logger.debug("worker %s does not answer: %r", worker, answer)
-                elif isinstance(answer, Exception):  # it would come again
+                elif isinstance(answer, Exception):
                     raise answer
                 else:
                     answers[worker] = answer
