@@ -118,20 +118,6 @@ def test_workers_die_before_the_last_state_is_gathered(cluster, data, monkeypatc
     assert time.monotonic() - begun < 15  # no thread of a worker waits for that which died
 
 
-def test_workers_that_join_do_not_cost_a_round(cluster, data):
-    """They get shards of the state from the only worker that has them."""
-    undisturbed, at = At(0, lambda: None), At(10, lambda: join(cluster, 2), pause=0.05)
-    expected = bits(train(data, STREAMS, callbacks=[undisturbed]))
-    cluster.have_workers(1)
-    assert bits(at.train(cluster, data, STREAMS)) == expected
-    assert len(at.seen) == len(undisturbed.seen)
-
-
-def join(cluster, n_workers):
-    for _ in range(n_workers):
-        cluster.add_worker()
-
-
 BEAT_OFTEN = """
 import distributed.scheduler
 distributed.scheduler.heartbeat_interval = lambda n_workers: 0.2

@@ -137,11 +137,6 @@ def with_job(
     return call
 
 
-def identity(job: Job) -> Job:
-    """Return the job, as the result of a task: workers get it from each other, and only once."""
-    return job
-
-
 async def prepare(problem: Problem) -> None:
     """Load and compile the kernels of a problem.
 

@@ -24,9 +24,10 @@ from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.messages import Reply, wrong_metrics
-from dadagrad.training.engines.dask.streams.holders import Base, Holders, StateLost
+from dadagrad.training.engines.dask.streams.holders import Holders, StateLost
 from dadagrad.training.engines.dask.streams.peers import RoundLost
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore
+from dadagrad.training.engines.dask.streams.shards import Base
 from dadagrad.training.engines.dask.streams.tasks import StreamWork, forget_streams, learn_stretches
 from dadagrad.training.memory.estimate import stays_on_workers
 from dadagrad.training.messages import (
@@ -103,10 +104,9 @@ class StreamDriver(DaskDriver):
         except RoundLost as lost:
             return self._begin_again(str(lost))
 
-    def _workers_changed(self, threads: dict[str, int]) -> None:
-        super()._workers_changed(threads)
-        gone = self._holders.workers_changed(threads)
-        if gone is not None:
+    def _follow_workers(self, threads: dict[str, int]) -> None:
+        super()._follow_workers(threads)
+        if gone := min(self._holders.addresses - threads.keys(), default=None):
             raise RoundLost(f"worker {gone} has left the cluster")
 
     def _carry_out(self, instructions: list[Instruction]) -> bool | None:
@@ -167,7 +167,7 @@ class StreamDriver(DaskDriver):
                 for compute, results in zip(computes, reply.results, strict=True)
             ]
 
-        self._submit_work(to_events, worker, learn_stretches, work)
+        self._pending.submit(to_events, worker, learn_stretches, work)
 
     # Recovery.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from distributed import Client
@@ -18,16 +18,14 @@ from numpy.typing import NDArray
 from dadagrad.clusters import seconds
 from dadagrad.errors import TrainingError
 from dadagrad.problem import Problem
-from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.futures import PendingTasks
 from dadagrad.training.engines.dask.streams.peers import Operation, RoundLost, Version
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore, on_store
-from dadagrad.training.engines.dask.streams.shards import Layout
+from dadagrad.training.engines.dask.streams.shards import Base, Layout, Source
 from dadagrad.training.memory.available import workers_of
 from dadagrad.training.memory.estimate import n_holders
 from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state import state_bytes
-from dadagrad.training.state.compiled import State
 from dadagrad.training.trace import Task
 
 logger = logging.getLogger(__name__)
@@ -40,12 +38,6 @@ ASK_SECONDS = 0.2
 
 BYTES_PER_SECOND = 20e6
 """Speed at least at which shards come from another worker."""
-
-Base: TypeAlias = State | StoredShard | None
-"""State of a shard, here or in a checkpoint; None for zeros."""
-
-Source: TypeAlias = str | Base
-"""Address of a worker that has a shard; or what it begins with."""
 
 MAX_ATTEMPTS = 10
 """Attempts to share out the shards before the run ends; each retired worker adds one."""
@@ -62,10 +54,6 @@ class Holders:
     ----------
     layout : Layout
         The holders of each shard in the present round.
-    threads : dict of str to int
-        The workers that there are, and their threads.
-    is_unbalanced : bool
-        True if workers have joined that hold no shard.
     """
 
     def __init__(
@@ -80,23 +68,22 @@ class Holders:
         self._run = run
         self._problem = problem
         self._pending = pending
-        self.threads: dict[str, int] = client.nthreads()
+        self._asked: Set[str] = frozenset()  # workers, to hold the shards
         if edges is None:
-            n_shards = max(
-                MIN_SHARDS, SHARDS_OF_WORKER * len(self.threads), sum(self.threads.values())
-            )
+            threads = pending.threads
+            n_shards = max(MIN_SHARDS, SHARDS_OF_WORKER * len(threads), sum(threads.values()))
             edges = np.arange(n_shards + 1) * problem.n_features // n_shards
         self.layout = Layout(Version(0, 0), edges, ())
-        self.is_unbalanced = False
         self._state_bytes = state_bytes(problem)
 
-    def workers_changed(self, threads: dict[str, int]) -> str | None:
-        """Take note of the workers that there are; a holder that has gone."""
-        self.is_unbalanced |= bool(threads.keys() - self.threads.keys())
-        self.threads = threads
-        return min(self._holders() - threads.keys(), default=None)
+    @property
+    def is_unbalanced(self) -> bool:
+        """True if workers have joined that hold no shard."""
+        return bool(self._pending.threads.keys() - self._asked)
 
-    def _holders(self) -> set[str]:
+    @property
+    def addresses(self) -> set[str]:
+        """The workers that hold shards."""
         return {each for holders in self.layout.holders for each in holders}
 
     def features(self, number: int) -> NDArray[np.int64]:
@@ -112,7 +99,7 @@ class Holders:
             worker: (self.layout, merging, numbers) for worker, numbers in self._by_worker().items()
         }
         senders = {change.worker for change in merging.changes}
-        answers = self._ask_all(ShardStore.merge, arguments, senders | self._holders())
+        answers = self._ask_all(ShardStore.merge, arguments, senders | self.addresses)
         epoch, number = self.layout.version
         self.layout = replace(self.layout, version=Version(epoch, number + 1))
         tasks, sizes = zip(*answers.values(), strict=True)
@@ -155,11 +142,12 @@ class Holders:
         n_retired = monitor.n_retired
         while n_attempts < MAX_ATTEMPTS + monitor.n_retired - n_retired:
             monitor.check()
-            self._look_for_workers()
-            n_attempts += bool(self.threads)
+            self._pending.look_for_workers()
+            self._asked = set(self._pending.threads)
+            n_attempts += bool(self._asked)
             epoch += 1
             self.layout = replace(self.layout, version=Version(epoch, number))
-            arguments = dict.fromkeys(self.threads, (self.layout.version,))
+            arguments = dict.fromkeys(self._asked, (self.layout.version,))
             shards_by_worker = self._ask(
                 ShardStore.go_back, arguments, seconds("worker-ttl"), problem=self._problem
             )
@@ -190,7 +178,9 @@ class Holders:
         n_shards = len(self.layout.edges) - 1
         if base is None and len(present_at) < n_shards:
             raise StateLost
-        threads = {worker: self.threads.get(worker, 1) for worker in sorted(shards_by_worker)}
+        threads = {
+            worker: self._pending.threads.get(worker, 1) for worker in sorted(shards_by_worker)
+        }
         n_each = min(n_holders(self._problem, workers_of(self._client)), len(threads))
         holders = choose_holders(n_shards, threads, present_at, n_each)
         sources: dict[str, dict[int, Source]] = {worker: {} for worker in threads}
@@ -202,12 +192,6 @@ class Holders:
         arguments = {worker: (layout, sources[worker]) for worker in sources}
         self._ask_all(ShardStore.hold, arguments, arguments.keys())
         self.layout = layout
-        self.is_unbalanced = False
-
-    def _look_for_workers(self) -> None:
-        threads = self._pending.changed_workers()
-        if threads is not None:
-            self.threads = threads
 
     def _ask_all(
         self, operation: Operation, arguments: Mapping[str, tuple[Any, ...]], needed: Set[str]
@@ -262,10 +246,11 @@ class Holders:
                     raise answer
                 else:
                     answers[worker] = answer
-            self._look_for_workers()
-            if needed - self.threads.keys():
+            self._pending.look_for_workers()
+            threads = self._pending.threads
+            if needed - threads.keys():
                 break
-            questions = {future: name for future, name in questions.items() if name in self.threads}
+            questions = {future: name for future, name in questions.items() if name in threads}
         return answers
 
 

@@ -31,7 +31,7 @@ from dadagrad.training.engines.dask.streams.peers import (
     packed,
     unpacked,
 )
-from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard
+from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard, Source
 from dadagrad.training.messages import MergeRemotely, RemoteChange
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
@@ -65,7 +65,7 @@ class ShardStore(Peer):
                     del self._shards[number]
         return sorted(self._shards)
 
-    def hold(self, layout: Layout, sources: dict[int, str | State | StoredShard | None]) -> None:
+    def hold(self, layout: Layout, sources: dict[int, Source]) -> None:
         """Get shards from other workers, from the client or a checkpoint, or, for None, zeros."""
         for number, source in sources.items():
             start, stop = layout.edges[number : number + 2].tolist()
@@ -251,7 +251,7 @@ class ShardStore(Peer):
     def changes(
         self, keys: list[str], edges: dict[int, list[int]]
     ) -> dict[tuple[str, int], Arrays]:
-        """The changes of streams, under their `keys`, between the `edges` of each of some shards."""
+        """The changes of streams, under their `keys`, between the `edges` of some shards."""
         changes = {}
         for key in keys:
             with self._lock:

@@ -27,12 +27,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.streams.peers import Version
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 """The arrays of a state by feature."""
+
+Base: TypeAlias = State | StoredShard | None
+"""State of a shard, here or in a checkpoint; None for zeros."""
+
+Source: TypeAlias = str | Base
+"""Address of a worker that has a shard; or what it begins with."""
 
 
 @dataclass(frozen=True, slots=True)
