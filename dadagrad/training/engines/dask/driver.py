@@ -27,7 +27,7 @@ from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import InputError
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.engines.dask.futures import PendingTasks
+from dadagrad.training.engines.dask.futures import PendingTasks, RoundLost
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.engines.dask.placement import Placement, worthwhile_tasks
 from dadagrad.training.engines.dask.tasks import Job, forget, prepare
@@ -97,13 +97,16 @@ class DaskDriver(ABC):
             self._watcher.begin()
             instructions = self._begin()
             while True:
-                with self._trace.measured("coordinate"):
-                    complete = self._carry_out(instructions)
-                    if complete is not None:
-                        return complete
-                    instructions = self._coordinator.go_on()
-                if not instructions:
-                    instructions = self._next_instructions()
+                try:
+                    with self._trace.measured("coordinate"):
+                        complete = self._carry_out(instructions)
+                        if complete is not None:
+                            return complete
+                        instructions = self._coordinator.go_on()
+                    if not instructions:
+                        instructions = self._next_instructions()
+                except RoundLost as lost:
+                    instructions = self._begin_again(lost)
         finally:
             self._clean_up()
 
@@ -130,6 +133,10 @@ class DaskDriver(ABC):
     def _begin(self) -> list[Instruction]:
         """Return the first instructions."""
         return self._coordinator.go_on()
+
+    def _begin_again(self, lost: RoundLost) -> list[Instruction]:
+        """Return the first instructions of the round that was lost."""
+        raise lost
 
     def _next_instructions(self) -> list[Instruction]:
         """Wait a short time for events, and return the instructions that follow from them."""

@@ -37,6 +37,10 @@ STUCK_ANSWERS = 2
 """Answers of the scheduler that show a task on no running worker before it is submitted again."""
 
 
+class RoundLost(DadagradError):
+    """The round must begin again: a worker has left, or does not have what it should."""
+
+
 @dataclass(slots=True)
 class _Task:
     future: Future[Any]

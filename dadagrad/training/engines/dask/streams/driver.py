@@ -23,9 +23,9 @@ from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
+from dadagrad.training.engines.dask.futures import RoundLost
 from dadagrad.training.engines.dask.messages import Reply, wrong_metrics
-from dadagrad.training.engines.dask.streams.holders import Holders, StateLost
-from dadagrad.training.engines.dask.streams.peers import RoundLost
+from dadagrad.training.engines.dask.streams.holders import Holders
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore
 from dadagrad.training.engines.dask.streams.shards import Base
 from dadagrad.training.engines.dask.streams.tasks import StreamWork, forget_streams, learn_stretches
@@ -98,12 +98,6 @@ class StreamDriver(DaskDriver):
             self._n_retired = self._pending.monitor.n_retired
         return [Merged()]
 
-    def _next_instructions(self) -> list[Instruction]:
-        try:
-            return super()._next_instructions()
-        except RoundLost as lost:
-            return self._begin_again(str(lost))
-
     def _follow_workers(self, threads: dict[str, int]) -> None:
         super()._follow_workers(threads)
         if gone := min(self._holders.addresses - threads.keys(), default=None):
@@ -111,26 +105,21 @@ class StreamDriver(DaskDriver):
 
     def _carry_out(self, instructions: list[Instruction]) -> bool | None:
         kinds = set(map(type, instructions))
-        try:
-            if kinds & {Save, Finish} and not self._stays:
-                self._gather()
-            elif self._holders.is_unbalanced and Report in kinds:
-                self._holders.assign()
-            for place, instruction in enumerate(instructions):
-                if isinstance(instruction, MergeRemotely):
-                    self._merging = instruction
-                elif isinstance(instruction, Save) and self._stays:
-                    instructions[place] = replace(instruction, write_shards=self._write_shards)
-                elif isinstance(instruction, Report):
-                    instructions[place] = replace(instruction, count_nonzeros=self._count_nonzeros)
-            complete = super()._carry_out(instructions)
-            if complete is not None and self._stays:
-                self._coordinator.state = self._gather_weights()
-            return complete
-        except RoundLost as lost:
-            return self._carry_out(self._begin_again(str(lost)))
-        except StateLost:
-            return self._carry_out(self._go_back_to_base())
+        if kinds & {Save, Finish} and not self._stays:
+            self._gather()
+        elif self._holders.is_unbalanced and Report in kinds and not self._holders.assign():
+            raise RoundLost("no worker has some of the shards any more")
+        for place, instruction in enumerate(instructions):
+            if isinstance(instruction, MergeRemotely):
+                self._merging = instruction
+            elif isinstance(instruction, Save) and self._stays:
+                instructions[place] = replace(instruction, write_shards=self._write_shards)
+            elif isinstance(instruction, Report):
+                instructions[place] = replace(instruction, count_nonzeros=self._count_nonzeros)
+        complete = super()._carry_out(instructions)
+        if complete is not None and self._stays:
+            self._coordinator.state = self._gather_weights()
+        return complete
 
     def _send_all(self, computes: list[Compute], opens: list[Open]) -> None:
         readings = []
@@ -171,10 +160,9 @@ class StreamDriver(DaskDriver):
 
     # Recovery.
 
-    def _begin_again(self, reason: str) -> list[Instruction]:
-        """Go back to the begin of the round, and return its instructions."""
-        logger.warning("%s; the round begins again", reason)
-        self._failures.append(reason)
+    def _begin_again(self, lost: RoundLost) -> list[Instruction]:
+        logger.warning("%s; the round begins again", lost)
+        self._failures.append(str(lost))
         n_failures = len(self._failures)
         if n_failures >= MAX_FAILURES + self._pending.monitor.n_retired - self._n_retired:
             raise TrainingError(
@@ -183,11 +171,9 @@ class StreamDriver(DaskDriver):
             )
         self._failed_at = max(self._failed_at, self._coordinator.place.steps)
         self._drop_tasks()
-        try:
-            self._holders.assign()
-        except StateLost:
-            return self._go_back_to_base()
-        return self._go_back(self._base_here())
+        if self._holders.assign():
+            return self._go_back(self._base_here())
+        return self._go_back_to_base()
 
     def _go_back_to_base(self) -> list[Instruction]:
         """Give the workers the state that the client has, and return the first instructions."""

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from dadagrad.clusters import seconds
 from dadagrad.errors import TrainingError
 from dadagrad.problem import Problem
-from dadagrad.training.engines.dask.futures import PendingTasks
-from dadagrad.training.engines.dask.streams.peers import Operation, RoundLost, Version
+from dadagrad.training.engines.dask.futures import PendingTasks, RoundLost
+from dadagrad.training.engines.dask.streams.peers import Operation, Version
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore, on_store
 from dadagrad.training.engines.dask.streams.shards import Base, Layout, Source
 from dadagrad.training.memory.available import workers_of
@@ -41,10 +41,6 @@ BYTES_PER_SECOND = 20e6
 
 MAX_ATTEMPTS = 10
 """Attempts to share out the shards before the run ends; each retired worker adds one."""
-
-
-class StateLost(Exception):
-    """No worker holds some of the shards any more."""
 
 
 class Holders:
@@ -128,12 +124,12 @@ class Holders:
             shards[holders[0]].append(number)
         return shards
 
-    def assign(self, base: Callable[[int], Base] | None = None) -> None:
+    def assign(self, base: Callable[[int], Base] | None = None) -> bool:
         """Give each shard its holders among the workers that there are, at the begin of the round.
 
-        With a `base`, shards begin with what it returns for a number. Raises `StateLost` if nobody
-        has a shard any more, and there is no base, and `TrainingError` if workers again and again
-        do not take their shards.
+        With a `base`, shards begin with what it returns for a number; without, return False if
+        nobody has some shard any more. Raises `TrainingError` if workers again and again do not
+        take their shards.
         """
         epoch, number = self.layout.version
         # No worker has seen this number: what it has is not taken up again.
@@ -151,12 +147,18 @@ class Holders:
             shards_by_worker = self._ask(
                 ShardStore.go_back, arguments, seconds("worker-ttl"), problem=self._problem
             )
-            try:
-                if shards_by_worker:
-                    self._share_out(shards_by_worker, base)
-                    return
-            except RoundLost as lost:
-                logger.debug("the shards are shared out again: %s", lost)
+            present_at: dict[int, list[str]] = defaultdict(list)
+            for worker, numbers in sorted(shards_by_worker.items()):
+                for shard in numbers:
+                    present_at[shard].append(worker)
+            if shards_by_worker:
+                if base is None and len(present_at) < len(self.layout.edges) - 1:
+                    return False
+                try:
+                    self._share_out(sorted(shards_by_worker), present_at, base)
+                    return True
+                except RoundLost as lost:
+                    logger.debug("the shards are shared out again: %s", lost)
             time.sleep(0.1 * max(n_attempts, 1))
         raise TrainingError(
             f"the workers of the cluster did not take the state in {n_attempts} attempts; look "
@@ -165,31 +167,25 @@ class Holders:
         )
 
     def _share_out(
-        self, shards_by_worker: Mapping[str, list[int]], base: Callable[[int], Base] | None
+        self,
+        workers: list[str],
+        present_at: Mapping[int, list[str]],
+        base: Callable[[int], Base] | None,
     ) -> None:
-        """Have the workers that answered, and the shards that these have, hold all shards.
+        """Have some workers hold all shards, which are `present_at` some, or begin with the `base`.
 
         Raises `RoundLost` if one of them does not.
         """
-        present_at: dict[int, list[str]] = defaultdict(list)
-        for worker, numbers in shards_by_worker.items():
-            for number in numbers:
-                present_at[number].append(worker)
-        n_shards = len(self.layout.edges) - 1
-        if base is None and len(present_at) < n_shards:
-            raise StateLost
-        threads = {
-            worker: self._pending.threads.get(worker, 1) for worker in sorted(shards_by_worker)
-        }
+        threads = {worker: self._pending.threads.get(worker, 1) for worker in workers}
         n_each = min(n_holders(self._problem, workers_of(self._client)), len(threads))
-        holders = choose_holders(n_shards, threads, present_at, n_each)
-        sources: dict[str, dict[int, Source]] = {worker: {} for worker in threads}
-        for number, workers in enumerate(holders):
-            for worker in workers:
-                if worker not in present_at[number]:
-                    sources[worker][number] = base(number) if base else present_at[number][0]
+        holders = choose_holders(len(self.layout.edges) - 1, threads, present_at, n_each)
+        sources: dict[str, dict[int, Source]] = {worker: {} for worker in workers}
+        for number, chosen in enumerate(holders):
+            present = present_at.get(number, [])
+            for worker in set(chosen) - set(present):
+                sources[worker][number] = base(number) if base else present[0]
         layout = replace(self.layout, holders=holders)
-        arguments = {worker: (layout, sources[worker]) for worker in sources}
+        arguments = {worker: (layout, sources[worker]) for worker in workers}
         self._ask_all(ShardStore.hold, arguments, arguments.keys())
         self.layout = layout
 

@@ -17,7 +17,7 @@ from distributed.protocol.serialize import Serialize, to_serialize
 from numpy.typing import NDArray
 
 from dadagrad.clusters import seconds
-from dadagrad.errors import DadagradError
+from dadagrad.training.engines.dask.futures import RoundLost
 
 Operation: TypeAlias = Callable[..., Any]
 """Method of the `Peer` that is asked, called on a thread; its result is the answer."""
@@ -39,10 +39,6 @@ class Request(NamedTuple):
     worker: str
     operation: Operation
     arguments: tuple[Any, ...]
-
-
-class RoundLost(DadagradError):
-    """The round must begin again: a worker does not answer, or does not have what it should."""
 
 
 class Peer:

@@ -21,12 +21,12 @@ from dadagrad.problem import Problem
 from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.coordinator.merge import Learned, merge_shard, shards
+from dadagrad.training.engines.dask.futures import RoundLost
 from dadagrad.training.engines.dask.messages import wrong_features
 from dadagrad.training.engines.dask.streams.peers import (
     Operation,
     Peer,
     Request,
-    RoundLost,
     Version,
     packed,
     unpacked,
