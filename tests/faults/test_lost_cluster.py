@@ -11,12 +11,10 @@ from dataclasses import replace
 import dask.config
 import pytest
 from distributed import Client
-from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, At
 from helpers.processes import START_SECONDS, wait_until
 
 from dadagrad import TrainingError, train
-from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.training.engines.dask import monitor
 
 
@@ -72,32 +70,6 @@ def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(
     assert (warning in caplog.text) == (loss is kill_workers)
     if loss is not kill_workers:
         cluster.scheduler.kill()  # the next test gets another
-
-
-class KillingDataset(ZarrDataset):
-    """A dataset that ends the worker which reads its partition 3."""
-
-    def __init__(self, url, client=None):
-        super().__init__(url)
-        self.client = client or os.getpid()
-
-    def read(self, partition):
-        if partition == 3 and os.getpid() != self.client:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().read(partition)
-
-    def __reduce__(self):
-        return KillingDataset, (self.url, self.client)
-
-
-@pytest.mark.slow
-def test_a_task_that_kills_its_workers_is_given_up(nursery, data):
-    environment = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
-    with (
-        Cluster(nursery, 1, environment) as cluster,
-        pytest.raises(TrainingError, match="workers of the cluster keep dying at the same"),
-    ):
-        train(KillingDataset(data), CONFIG, client=cluster.address)
 
 
 class TestCommandLine:

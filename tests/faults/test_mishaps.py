@@ -118,25 +118,14 @@ def test_workers_die_before_the_last_state_is_gathered(cluster, data, monkeypatc
     assert time.monotonic() - begun < 15  # no thread of a worker waits for that which died
 
 
-def test_workers_that_join_do_not_cost_a_round(cluster, data):
-    """They get shards of the state from the only worker that has them."""
-    undisturbed, at = At(0, lambda: None), At(10, lambda: join(cluster, 2), pause=0.05)
-    expected = bits(train(data, STREAMS, callbacks=[undisturbed]))
-    cluster.have_workers(1)
-    assert bits(at.train(cluster, data, STREAMS)) == expected
-    assert len(at.seen) == len(undisturbed.seen)
+BEAT_OFTEN = """
+import distributed.scheduler
+distributed.scheduler.heartbeat_interval = lambda n_workers: 0.2
+"""
+"""A scheduler hears from its workers so often that it waits for none of them for longer.
 
-
-def join(cluster, n_workers):
-    for _ in range(n_workers):
-        cluster.add_worker()
-
-
-def beat_often():
-    """Have a scheduler hear from its workers so often that it waits for none of them for longer."""
-    import distributed.scheduler
-
-    distributed.scheduler.heartbeat_interval = lambda n_workers: 0.2
+(As text: to import this module takes it longer than a worker has to live.)
+"""
 
 
 @pytest.mark.parametrize(
@@ -148,7 +137,7 @@ def test_a_worker_freezes_for_longer_than_its_time_to_live(nursery, data, config
     environment = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "2s"}
     with Cluster(nursery, 2, environment) as cluster:
         with cluster.client() as client:
-            client.run_on_scheduler(beat_often)
+            client.run_on_scheduler(exec, BEAT_OFTEN)
         at = At(rounds, lambda: freeze_until_given_up(cluster), pause=0.02)
         assert bits(at.train(cluster, data, config)) == bits(train(data, config))
 

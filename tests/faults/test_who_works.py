@@ -61,14 +61,16 @@ def n_held(dask_worker):
     return sum(len(store._shards) for store in shard_store._stores.values())
 
 
-def test_a_worker_that_joins_holds_a_part_of_the_state_of_streams(cluster, data, monkeypatch):
+def test_workers_that_join_hold_parts_of_the_state_of_streams(cluster, data, caplog):
+    """They get them from the only worker that has them, and no round begins again."""
     cluster.have_workers(1)
 
     def join():
-        cluster.add_worker()
-        cluster.wait_for_workers(2)
+        for _ in range(2):
+            cluster.add_worker()
+        cluster.wait_for_workers(3)
         with cluster.client() as client:
-            wait_until(lambda: all(client.run(n_held).values()), 15, "it to hold shards")
+            wait_until(lambda: all(client.run(n_held).values()), 15, "them to hold shards")
 
     at = At(2, join)
 
@@ -80,6 +82,7 @@ def test_a_worker_that_joins_holds_a_part_of_the_state_of_streams(cluster, data,
     result = train(data, STREAMS, client=cluster.address, callbacks=[at, go_slowly])
     at.join()
     assert bits(result) == bits(train(data, STREAMS))
+    assert "begins again" not in caplog.text
 
 
 @pytest.mark.slow

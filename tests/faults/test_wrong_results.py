@@ -125,7 +125,7 @@ def test_each_thing_that_can_be_wrong_with_a_gradient(data, changes, error):
     ("what", "reason"),
     [
         ("numbers", "its accumulators is not finite"),
-        ("ids", "its features are not increasing numbers of the shard"),
+        ("ids", r"its positions are not increasing numbers below \d+"),
     ],
 )
 def test_a_round_with_a_wrong_state_of_a_stream_begins_again(
@@ -136,7 +136,7 @@ def test_a_round_with_a_wrong_state_of_a_stream_begins_again(
     config = replace(STREAMS, rounds=5, passes=2)
     assert bits(train(data, config, client=cluster.address)) == bits(train(data, config))
     error = f"the state that worker {address} sent cannot be right: {reason}"
-    assert f"{error}; the round begins again" in caplog.text
+    assert re.search(f"{error}; the round begins again", caplog.text)
     broken(-1, what)
     with pytest.raises(TrainingError, match=f"cannot be right: {reason} and again: the state"):
         train(data, config, client=cluster.address)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from dadagrad.errors import TrainingError
 from dadagrad.kernels.id_sets import common, look_up, pack, unpack
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.messages import Reply, Touched, n_bytes, validate
-from dadagrad.training.engines.dask.tasks import Job, errors_returned, job_of
+from dadagrad.training.engines.dask.tasks import Job, Work, with_job
 from dadagrad.training.messages import Compute, Computed, Event, Open, Opened, Result
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFeatures
@@ -28,48 +27,44 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Slices of one step, for one task of `run`.
+class OpenWork(Work):
+    """Partitions to be read by one task."""
+
+    opens: tuple[Open, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceWork(Work):
+    """Slices of one step, for one task.
 
     The `inputs` of slices are weights. The worker reports the features that the slice `following`
-    it in its partition touches. `skipped` has the partitions that the run skips, and the reasons.
+    it in its partition touches.
     """
 
-    run: str
     slices: tuple[Slice, ...]
     inputs: tuple[SentFeatures, ...]
     following: tuple[Slice | None, ...]
-    skipped: Mapping[str, str]
 
 
-@errors_returned
-def open_partitions(job: Job, run: str, opens: tuple[Open, ...]) -> Reply:
+@with_job
+def open_partitions(work: OpenWork, job: Job) -> Reply:
     """Read partitions; replies with their vocabularies, and what the first slices touch."""
-    job_of(run, job, {})
     vocabularies, positions = [], []
     measured = Measured(get_worker().address)
-    for instruction in opens:
+    for instruction in work.opens:
         rows = job.rows(instruction.partition, measured)
         vocabularies.append(pack(rows.vocabulary))
         positions.append(tuple(_touched(rows, slice_) for slice_ in instruction.first_slices))
-    return Reply(
-        measured.process,
-        *job.skipped_and_content(each.partition for each in opens),
-        tuple(vocabularies),
-        tuple(positions),
-        measured.tasks,
-    )
+    partitions = [each.partition for each in work.opens]
+    return job.reply(partitions, vocabularies, touched=tuple(positions), tasks=measured.tasks)
 
 
-@errors_returned
-def compute_slices(work: Work, job: Job | None = None) -> Reply | None:
-    """Compute the gradients of slices; None if this worker does not know the `job`.
+@with_job
+def compute_slices(work: SliceWork, job: Job) -> Reply:
+    """Compute the gradients of slices.
 
     Each slice keeps its own result: which workers computed what must not change the order of sums.
     """
-    job = job_of(work.run, job, work.skipped)
-    if job is None:
-        return None
     measured = Measured(get_worker().address)
     results, positions = [], []
     for slice_, weights, following in zip(work.slices, work.inputs, work.following, strict=True):
@@ -79,13 +74,8 @@ def compute_slices(work: Work, job: Job | None = None) -> Reply | None:
         results.append(_packed(result, rows))
         job.done_with(slice_)
         positions.append(None if following is None else _touched(rows, following))
-    return Reply(
-        measured.process,
-        *job.skipped_and_content(each.partition for each in work.slices),
-        tuple(results),
-        tuple(positions),
-        measured.tasks,
-    )
+    partitions = [each.partition for each in work.slices]
+    return job.reply(partitions, results, touched=tuple(positions), tasks=measured.tasks)
 
 
 def _packed(result: Result, rows: Rows) -> Result:
@@ -137,8 +127,8 @@ class BatchDriver(DaskDriver):
             return [Opened(instruction.reading) for instruction in opens]
 
         # Computations go before reading, even if they are submitted later.
-        arguments = (self._job, self._run, opens)
-        self._pending.submit(to_events, worker, open_partitions, *arguments, priority=-1)
+        work = OpenWork(self._run, skipped_partitions(self._data), opens)
+        self._pending.submit(to_events, worker, open_partitions, work, with_job=True, priority=-1)
 
     def _note_closed(self, reading: int) -> None:
         del self._vocabularies[reading]
@@ -147,13 +137,9 @@ class BatchDriver(DaskDriver):
         """Submit some slices of a step as one task."""
         slices = tuple(each.slices[0] for each in computes)
         inputs = tuple(self._weights_to_send(each) for each in computes)
-        work = Work(
-            self._run,
-            slices,
-            inputs,
-            tuple(each.following for each in computes),
-            skipped_partitions(self._data),
-        )
+        following = tuple(each.following for each in computes)
+        skipped = skipped_partitions(self._data)
+        work = SliceWork(self._run, skipped, slices, inputs, following)
         self.bytes_moved += sum(map(n_bytes, inputs))
         errors: list[str] = []
 
@@ -173,7 +159,7 @@ class BatchDriver(DaskDriver):
                     raise TrainingError(" and again: ".join(errors))
                 logger.warning("%s; it is computed again", error)
                 another = self._placement.another(reply.worker)
-                self._submit_work(to_events, another, compute_slices, work)
+                self._pending.submit(to_events, another, compute_slices, work)
                 return []
             for instruction, positions in zip(computes, reply.touched, strict=True):
                 (slice_,) = instruction.slices
@@ -187,7 +173,7 @@ class BatchDriver(DaskDriver):
                 events.append(Computed(instruction.task, (result,)))
             return events
 
-        self._submit_work(to_events, worker, compute_slices, work)
+        self._pending.submit(to_events, worker, compute_slices, work)
 
     def _validate(self, computes: list[Compute], results: list[Result], worker: str) -> str | None:
         """Explain which result of a worker is wrong, and why; None if all can be right."""

@@ -18,7 +18,6 @@ import itertools
 import logging
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 from distributed import Client, Future
@@ -28,10 +27,10 @@ from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import InputError
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.engines.dask.futures import PendingTasks
+from dadagrad.training.engines.dask.futures import PendingTasks, RoundLost
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.engines.dask.placement import Placement, worthwhile_tasks
-from dadagrad.training.engines.dask.tasks import Job, forget, identity, prepare
+from dadagrad.training.engines.dask.tasks import Job, forget, prepare
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.messages import (
     Close,
@@ -81,17 +80,15 @@ class DaskDriver(ABC):
         self._coordinator = coordinator
         self._watcher = watcher
         self._run = uuid.uuid4().hex
-        self._pending = PendingTasks(client, self._run)
-        self._spent: list[Future[Any]] = []
-        self._spent_bytes = 0
-        threads = client.nthreads()
-        self._placement = Placement(threads, _tasks_of_step(coordinator.problem, data))
-        watcher.n_workers = len(threads)
-        self.bytes_moved = 0
-        # The result of a task is sent to workers once, and made again if its worker is lost.
         self._digest = data.digest
         job = Job(data, self._digest, coordinator.problem)
-        self._job = client.submit(identity, job, key=f"dadagrad-job-{self._run}", pure=False)
+        self._pending = PendingTasks(client, self._run, job)
+        self._spent: list[Future[Any]] = []
+        self._spent_bytes = 0
+        n_tasks = _tasks_of_step(coordinator.problem, data)
+        self._placement = Placement(self._pending.threads, n_tasks)
+        watcher.n_workers = len(self._pending.threads)
+        self.bytes_moved = 0
 
     def run(self) -> bool:
         """Drive the coordinator until it finishes; True if the run is complete."""
@@ -100,13 +97,16 @@ class DaskDriver(ABC):
             self._watcher.begin()
             instructions = self._begin()
             while True:
-                with self._trace.measured("coordinate"):
-                    complete = self._carry_out(instructions)
-                    if complete is not None:
-                        return complete
-                    instructions = self._coordinator.go_on()
-                if not instructions:
-                    instructions = self._next_instructions()
+                try:
+                    with self._trace.measured("coordinate"):
+                        complete = self._carry_out(instructions)
+                        if complete is not None:
+                            return complete
+                        instructions = self._coordinator.go_on()
+                    if not instructions:
+                        instructions = self._next_instructions()
+                except RoundLost as lost:
+                    instructions = self._begin_again(lost)
         finally:
             self._clean_up()
 
@@ -134,6 +134,10 @@ class DaskDriver(ABC):
         """Return the first instructions."""
         return self._coordinator.go_on()
 
+    def _begin_again(self, lost: RoundLost) -> list[Instruction]:
+        """Return the first instructions of the round that was lost."""
+        raise lost
+
     def _next_instructions(self) -> list[Instruction]:
         """Wait a short time for events, and return the instructions that follow from them."""
         # Slices that can begin together make one task: all events of one task come first.
@@ -148,9 +152,8 @@ class DaskDriver(ABC):
         request = self._watcher.request()
         if request is not None:
             return [request]
-        threads = self._pending.changed_workers()
-        if threads is not None:
-            self._workers_changed(threads)
+        self._pending.look_for_workers()
+        self._follow_workers(self._pending.threads)
         arrived = self._pending.next_result()
         if any(future.status != "finished" for future in self._spent):
             self._release()  # its worker has left: others would compute it again first
@@ -160,7 +163,8 @@ class DaskDriver(ABC):
         self._spent.append(future)
         return to_events(result)
 
-    def _workers_changed(self, threads: dict[str, int]) -> None:
+    def _follow_workers(self, threads: dict[str, int]) -> None:
+        """Take note of the running workers, and their threads."""
         self._placement.update(threads)
         self._watcher.n_workers = len(threads)
 
@@ -202,23 +206,6 @@ class DaskDriver(ABC):
             self._data.skip(reply.skipped)
         self._data.compare_content(reply.content)
 
-    def _submit_work(
-        self,
-        to_events: Callable[[Reply], list[Event]],
-        worker: str | None,
-        function: Callable[..., Any],
-        work: object,
-    ) -> None:
-        """Submit a task, and again with the job if it returns None."""
-
-        def to_events_or_again(reply: Reply | None) -> list[Event]:
-            if reply is not None:
-                return to_events(reply)
-            self._pending.submit(to_events_or_again, worker, function, work, self._job)
-            return []
-
-        self._pending.submit(to_events_or_again, worker, function, work)
-
     def _clean_up(self) -> None:
         """Drop all that workers hold of the run."""
         self._spent.clear()
@@ -226,7 +213,6 @@ class DaskDriver(ABC):
         if self._pending.monitor.is_lost:
             return
         try:
-            self._client.cancel([self._job])
             self._client.run(
                 self._forget,
                 self._run,

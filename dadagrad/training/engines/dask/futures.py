@@ -37,22 +37,33 @@ STUCK_ANSWERS = 2
 """Answers of the scheduler that show a task on no running worker before it is submitted again."""
 
 
+class RoundLost(DadagradError):
+    """The round must begin again: a worker has left, or does not have what it should."""
+
+
 @dataclass(slots=True)
 class _Task:
     future: Future[Any]
     to_events: ToEvents
     worker: str | None
-    submit_again: Callable[[], None]
+    submit_again: Callable[[str | None], None]
     finished: float | None = None
     times_stuck: int = 0
 
 
 class PendingTasks:
-    """Tasks of `run` whose results have not arrived."""
+    """Tasks of `run` whose results have not arrived; they share a `job`.
 
-    def __init__(self, client: Client, run: str) -> None:
+    A worker that does not know the job returns None, and gets the task again with the job.
+    `threads` are the addresses of the running workers, and their threads.
+    """
+
+    def __init__(self, client: Client, run: str, job: object) -> None:
         self._client = client
         self._run = run
+        self.threads: dict[str, int] = client.nthreads()
+        # The result of a task is sent to workers once, and made again if its worker is lost.
+        self._job = client.submit(identity, job, key=f"dadagrad-job-{run}", pure=False)
         self._retries = count("retries", 0)
         self._count = 0
         self._tasks: dict[str, _Task] = {}
@@ -67,27 +78,29 @@ class PendingTasks:
         self.monitor.stop()
         self._tasks.clear()
         self._completed.clear()
+        self._job.release()
 
     def drop(self) -> None:
         """Drop all tasks: their results never arrive."""
         self._client.cancel([task.future for task in self._tasks.values()])
         self._tasks.clear()
 
-    def changed_workers(self) -> dict[str, int] | None:
-        """Return the running workers and their threads, if the scheduler has answered since."""
+    def look_for_workers(self) -> None:
+        """Take note of the workers that the scheduler has, if it has answered since."""
         status = self.monitor.take_status()
-        if status is None:
-            return None
-        if status.processing is not None:
-            self._submit_stuck_again(status.processing)
-        return status.running
+        if status is not None:
+            self.threads = status.running
+            if status.processing is not None:
+                self._submit_stuck_again(status.processing)
 
     def submit(
         self,
         to_events: ToEvents,
         worker: str | None,
         function: Callable[..., Any],
-        *arguments: Any,
+        work: object,
+        *,
+        with_job: bool = False,
         priority: int = 0,
     ) -> None:
         """Submit a call of `function`, preferably to `worker`; `to_events` converts the result."""
@@ -95,7 +108,7 @@ class PendingTasks:
         key = f"dadagrad-{function.__name__}-{self._run}-{self._count}"
         future = self._client.submit(
             function,
-            *arguments,
+            *((work, self._job) if with_job else (work,)),
             key=key,
             pure=False,
             retries=self._retries,
@@ -104,8 +117,8 @@ class PendingTasks:
             allow_other_workers=worker is not None,
         )
 
-        def submit_again() -> None:
-            self.submit(to_events, None, function, *arguments, priority=priority)
+        def submit_again(worker: str | None) -> None:
+            self.submit(to_events, worker, function, work, with_job=True, priority=priority)
 
         self._tasks[key] = _Task(future, to_events, worker, submit_again)
         self._completed.add(future)
@@ -131,6 +144,9 @@ class PendingTasks:
         if isinstance(result, BaseException):
             self.monitor.check()
             raise run_lost("the scheduler was restarted, or gave up a task for another reason")
+        if result is None:
+            task.submit_again(task.worker)
+            return None
         return future, task.to_events, result
 
     def _submit_stuck_again(self, processing: frozenset[str]) -> None:
@@ -142,7 +158,7 @@ class PendingTasks:
                 if task.times_stuck >= STUCK_ANSWERS:
                     del self._tasks[key]
                     self._client.cancel([task.future])
-                    task.submit_again()
+                    task.submit_again(None)
 
     def _fetch_again(self) -> None:
         """Fetch finished results again that do not arrive."""
@@ -155,6 +171,11 @@ class PendingTasks:
             elif now - task.finished > FETCH_SECONDS:
                 task.finished = now
                 self._completed.add(task.future)
+
+
+def identity(job: object) -> object:
+    """Return the job, as the result of a task: workers get it from each other, and only once."""
+    return job
 
 
 def _task_error(error: BaseException) -> BaseException:

@@ -40,9 +40,7 @@ class Reply:
     tasks : tuple of Task
         Measured times of the work.
     n_bytes : int
-        Size of the arrays that the worker got from other workers.
-    lost : str or None
-        Reason why the round must begin again.
+        Size of the messages between this worker and others.
     """
 
     worker: str
@@ -52,7 +50,6 @@ class Reply:
     touched: tuple[Any, ...] = ()
     tasks: Sequence[Task] = ()
     n_bytes: int = 0
-    lost: str | None = None
 
 
 def _in_frames(reply: Reply) -> tuple[dict[str, Any], list[Any]]:
@@ -86,34 +83,44 @@ def validate(
     int64.
     """
     assert isinstance(result.change, FeatureSlice)
-    metrics, positions, change = result.metrics, result.change.ids, result.change.content
-    each = len(positions), problem.n_outputs
+    metrics, change = result.metrics, result.change
+    each = len(change.ids), problem.n_outputs
     shapes = {
         "gradient": each,
         "squares": each if problem.config.accumulate == "row" else (0, 0),
         "intercept": (2, problem.n_outputs),
     }
     for name, shape in shapes.items():
-        if change.arrays[name].shape != shape:
-            return f"its {name} has the shape {change.arrays[name].shape}, not {shape}"
-    # The loss of a setting that has diverged, which only one of several may, is infinite.
-    diverged = (metrics.loss == np.inf) & (problem.n_settings > 1)
-    for name, settings in not_finite(change, problem.n_settings).items():
+        if change.content.arrays[name].shape != shape:
+            return f"its {name} has the shape {change.content.arrays[name].shape}, not {shape}"
+    wrong = wrong_features(change, len(vocabulary), _diverged(metrics, problem))
+    return wrong or wrong_metrics(metrics, problem, slice_)
+
+
+def wrong_features(
+    change: FeatureSlice[Any], n_features: int, diverged: NDArray[np.bool_]
+) -> str | None:
+    """Explain why `change` of `n_features` cannot be right; None if it can.
+
+    Only the settings that have `diverged`, (n_settings,), may have numbers that are not finite.
+    """
+    for name, settings in not_finite(change.content, len(diverged)).items():
         if (settings & ~diverged).any():
             return f"its {name} is not finite"
-    in_range = not len(positions) or 0 <= positions[0] <= positions[-1] < len(vocabulary)
-    if not in_range or (positions[1:] <= positions[:-1]).any():
-        return f"its positions are not increasing numbers below {len(vocabulary)}"
-    return wrong_metrics(metrics, problem, slice_)
+    ids = change.ids
+    in_range = not len(ids) or 0 <= ids[0] <= ids[-1] < n_features
+    if not in_range or (ids[1:] <= ids[:-1]).any():
+        return f"its positions are not increasing numbers below {n_features}"
+    return None
 
 
 def wrong_metrics(metrics: ProgressiveMetrics, problem: Problem, slice_: Slice) -> str | None:
     """Explain why `metrics` cannot be those of `slice`; None if they can."""
-    diverged = (metrics.loss == np.inf) & (problem.n_settings > 1)
     for name, array in (("loss", metrics.loss), ("mistakes", metrics.mistakes)):
         if array.shape != (problem.n_settings,):
             return f"its {name} has the shape {array.shape}, not {(problem.n_settings,)}"
-        if not (np.isfinite(array) | (diverged & (name == "loss"))).all():
+        diverged = _diverged(metrics, problem) & (name == "loss")
+        if not (np.isfinite(array) | diverged).all():
             return f"its {name} is not finite"
     if not 0 <= metrics.rows <= slice_.n_rows or not 0.0 <= metrics.weight < np.inf:
         return f"it counts {metrics.rows} rows of weight {metrics.weight:g}"
@@ -123,3 +130,8 @@ def wrong_metrics(metrics: ProgressiveMetrics, problem: Problem, slice_: Slice) 
     if not ((histogram >= 0.0) & (histogram < np.inf)).all():
         return "its histogram is not one of weights"
     return None
+
+
+def _diverged(metrics: ProgressiveMetrics, problem: Problem) -> NDArray[np.bool_]:
+    """Settings that have diverged, which only some of several may: their loss is infinite."""
+    return np.isposinf(metrics.loss) & (problem.n_settings > 1)

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import ParamSpec
+from typing import Any, TypeVar
 
 from distributed import get_worker
 
@@ -33,7 +33,7 @@ from dadagrad.training.memory.available import cache_bytes
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.trace import Measured
 
-P = ParamSpec("P")
+W = TypeVar("W", bound="Work")
 
 logger = logging.getLogger(__name__)
 
@@ -81,13 +81,17 @@ class Job:
         """Return the name of the partition of a slice, for messages."""
         return f"{self.data.url}, partition {self.data.partitions[slice_.partition].name}"
 
-    def skipped_and_content(self, numbers: Iterable[int]) -> tuple[dict[str, str], dict[str, int]]:
-        """Return the partitions that are skipped, and the content of those of some `numbers`."""
+    def reply(self, partitions: Iterable[int], results: Iterable[Any], **others: Any) -> Reply:
+        """Return the reply of a task with the numbers of its `partitions`; see `Reply`."""
         content = self.data.content
-        names = {self.data.partitions[number].name for number in numbers}
-        return dict(skipped_partitions(self.data)), {
-            name: content[name] for name in names & content.keys()
-        }
+        names = {self.data.partitions[number].name for number in partitions}
+        return Reply(
+            get_worker().address,
+            dict(skipped_partitions(self.data)),
+            {name: content[name] for name in names & content.keys()},
+            tuple(results),
+            **others,
+        )
 
     def _load(self, data: Dataset, partition: int, measured: Measured) -> Rows:
         read = partial(_read, data, partition, measured)
@@ -104,26 +108,33 @@ _jobs: OrderedDict[str, Job] = OrderedDict()
 _lock = threading.Lock()
 
 
-def errors_returned(
-    task: Callable[P, Reply | None],
-) -> Callable[P, Reply | DadagradError | None]:
-    """Make a task return an error that would come again."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work of a task of `run`. `skipped` has the partitions that the run skips, and the reasons."""
+
+    run: str
+    skipped: Mapping[str, str]
+
+
+def with_job(
+    task: Callable[[W, Job], Reply],
+) -> Callable[[W, Job | None], Reply | DadagradError | None]:
+    """Give a task the job of its run; it returns None if the worker does not know the job.
+
+    It also returns an error that would come again.
+    """
 
     @wraps(task)
-    def call(*arguments: P.args, **named: P.kwargs) -> Reply | DadagradError | None:
+    def call(work: W, job: Job | None = None) -> Reply | DadagradError | None:
         try:
-            return task(*arguments, **named)
+            job = _job_of(work, job)
+            return None if job is None else task(work, job)
         except StorageError:
             raise
         except DadagradError as error:
             return error
 
     return call
-
-
-def identity(job: Job) -> Job:
-    """Return the job, as the result of a task: workers get it from each other, and only once."""
-    return job
 
 
 async def prepare(problem: Problem) -> None:
@@ -154,20 +165,20 @@ def partitions() -> PartitionCache:
         return _cache
 
 
-def job_of(run: str, job: Job | None, skipped: Mapping[str, str]) -> Job | None:
+def _job_of(work: Work, job: Job | None) -> Job | None:
     """Return the job of a run, which only its first tasks bring along; None if it is not known.
 
-    Partitions that other workers have `skipped` are skipped from now on.
+    Partitions that other workers have skipped are skipped from now on.
     """
     with _lock:
         if job is not None:
-            _jobs[run] = job
-            _jobs.move_to_end(run)
+            _jobs[work.run] = job
+            _jobs.move_to_end(work.run)
             while len(_jobs) > MAX_JOBS:
                 _jobs.popitem(last=False)
-        job = _jobs.get(run)
+        job = _jobs.get(work.run)
     if job is not None and isinstance(job.data, SkippingDataset):
-        job.data.skip(skipped)
+        job.data.skip(work.skipped)
     return job
 
 

@@ -23,9 +23,11 @@ from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
+from dadagrad.training.engines.dask.futures import RoundLost
 from dadagrad.training.engines.dask.messages import Reply, wrong_metrics
-from dadagrad.training.engines.dask.streams.holders import Base, Holders, RoundLost, StateLost
+from dadagrad.training.engines.dask.streams.holders import Holders
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore
+from dadagrad.training.engines.dask.streams.shards import Base
 from dadagrad.training.engines.dask.streams.tasks import StreamWork, forget_streams, learn_stretches
 from dadagrad.training.memory.estimate import stays_on_workers
 from dadagrad.training.messages import (
@@ -73,7 +75,6 @@ class StreamDriver(DaskDriver):
         self._failed_at = self._n_retired = 0
         self._base = self._base_here()
         self._merging: MergeRemotely | None = None  # what is to be merged before anything else
-        self._is_zero = state.t == 0.0
         self._stays = stays_on_workers(problem) or bool(self._stored)
 
     def _base_here(self) -> Start:
@@ -97,40 +98,28 @@ class StreamDriver(DaskDriver):
             self._n_retired = self._pending.monitor.n_retired
         return [Merged()]
 
-    def _next_instructions(self) -> list[Instruction]:
-        try:
-            return super()._next_instructions()
-        except RoundLost as lost:
-            return self._begin_again(str(lost))
-
-    def _workers_changed(self, threads: dict[str, int]) -> None:
-        super()._workers_changed(threads)
-        gone = self._holders.workers_changed(threads)
-        if gone is not None:
+    def _follow_workers(self, threads: dict[str, int]) -> None:
+        super()._follow_workers(threads)
+        if gone := min(self._holders.addresses - threads.keys(), default=None):
             raise RoundLost(f"worker {gone} has left the cluster")
 
     def _carry_out(self, instructions: list[Instruction]) -> bool | None:
         kinds = set(map(type, instructions))
-        try:
-            if kinds & {Save, Finish} and not self._stays:
-                self._gather()
-            elif self._holders.is_unbalanced and Report in kinds:
-                self._holders.assign()
-            for place, instruction in enumerate(instructions):
-                if isinstance(instruction, MergeRemotely):
-                    self._merging = instruction
-                elif isinstance(instruction, Save) and self._stays:
-                    instructions[place] = replace(instruction, write_shards=self._write_shards)
-                elif isinstance(instruction, Report):
-                    instructions[place] = replace(instruction, count_nonzeros=self._count_nonzeros)
-            complete = super()._carry_out(instructions)
-            if complete is not None and self._stays:
-                self._coordinator.state = self._gather_weights()
-            return complete
-        except RoundLost as lost:
-            return self._carry_out(self._begin_again(str(lost)))
-        except StateLost:
-            return self._carry_out(self._go_back_to_base())
+        if kinds & {Save, Finish} and not self._stays:
+            self._gather()
+        elif self._holders.is_unbalanced and Report in kinds and not self._holders.assign():
+            raise RoundLost("no worker has some of the shards any more")
+        for place, instruction in enumerate(instructions):
+            if isinstance(instruction, MergeRemotely):
+                self._merging = instruction
+            elif isinstance(instruction, Save) and self._stays:
+                instructions[place] = replace(instruction, write_shards=self._write_shards)
+            elif isinstance(instruction, Report):
+                instructions[place] = replace(instruction, count_nonzeros=self._count_nonzeros)
+        complete = super()._carry_out(instructions)
+        if complete is not None and self._stays:
+            self._coordinator.state = self._gather_weights()
+        return complete
 
     def _send_all(self, computes: list[Compute], opens: list[Open]) -> None:
         readings = []
@@ -150,13 +139,11 @@ class StreamDriver(DaskDriver):
         common, skipped = computes[0].input, skipped_partitions(self._data)
         assert isinstance(common, State)
         layout = self._holders.layout
-        work = StreamWork(self._run, stretches, layout, common, tuple(ahead), skipped)
+        work = StreamWork(self._run, skipped, stretches, layout, common, tuple(ahead))
 
         def to_events(reply: Reply) -> list[Event]:
             self._note(reply)
             self.bytes_moved += reply.n_bytes
-            if reply.lost is not None:
-                raise RoundLost(reply.lost)
             for stretch, results in zip(stretches, reply.results, strict=True):
                 for slice_, result in zip(stretch, results, strict=True):
                     wrong = wrong_metrics(result.metrics, self._coordinator.problem, slice_)
@@ -169,14 +156,13 @@ class StreamDriver(DaskDriver):
                 for compute, results in zip(computes, reply.results, strict=True)
             ]
 
-        self._submit_work(to_events, worker, learn_stretches, work)
+        self._pending.submit(to_events, worker, learn_stretches, work)
 
     # Recovery.
 
-    def _begin_again(self, reason: str) -> list[Instruction]:
-        """Go back to the begin of the round, and return its instructions."""
-        logger.warning("%s; the round begins again", reason)
-        self._failures.append(reason)
+    def _begin_again(self, lost: RoundLost) -> list[Instruction]:
+        logger.warning("%s; the round begins again", lost)
+        self._failures.append(str(lost))
         n_failures = len(self._failures)
         if n_failures >= MAX_FAILURES + self._pending.monitor.n_retired - self._n_retired:
             raise TrainingError(
@@ -185,11 +171,9 @@ class StreamDriver(DaskDriver):
             )
         self._failed_at = max(self._failed_at, self._coordinator.place.steps)
         self._drop_tasks()
-        try:
-            self._holders.assign()
-        except StateLost:
-            return self._go_back_to_base()
-        return self._go_back(self._base_here())
+        if self._holders.assign():
+            return self._go_back(self._base_here())
+        return self._go_back_to_base()
 
     def _go_back_to_base(self) -> list[Instruction]:
         """Give the workers the state that the client has, and return the first instructions."""
@@ -214,13 +198,15 @@ class StreamDriver(DaskDriver):
     def _base_shard(self, number: int) -> Base:
         if self._stored:
             return self._stored[number]
-        return None if self._is_zero else self._state.pull(self._holders.features(number))
+        if self._base.state.t == 0.0:
+            return None
+        return self._state.pull(self._holders.features(number))
 
     def _gather(self) -> None:
         """Get the whole state from its holders, at the begin of a round."""
         for number, part in enumerate(self._holders.call(ShardStore.states, self._state.t)):
             self._state.push_features(self._holders.features(number), part)
-        self._base, self._is_zero = self._base_here(), False
+        self._base = self._base_here()
 
     def _write_shards(self, url: str, folder: str) -> list[ArrayRecord]:
         """Have the holders write the state, to which the run goes back from now on if need be."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from distributed import Client
@@ -18,16 +18,14 @@ from numpy.typing import NDArray
 from dadagrad.clusters import seconds
 from dadagrad.errors import TrainingError
 from dadagrad.problem import Problem
-from dadagrad.training.checkpoints.shards import StoredShard
-from dadagrad.training.engines.dask.futures import PendingTasks
-from dadagrad.training.engines.dask.streams.peers import Operation, PeerLost, Version
+from dadagrad.training.engines.dask.futures import PendingTasks, RoundLost
+from dadagrad.training.engines.dask.streams.peers import Operation, Version
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore, on_store
-from dadagrad.training.engines.dask.streams.shards import Layout
+from dadagrad.training.engines.dask.streams.shards import Base, Layout, Source
 from dadagrad.training.memory.available import workers_of
 from dadagrad.training.memory.estimate import n_holders
 from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state import state_bytes
-from dadagrad.training.state.compiled import State
 from dadagrad.training.trace import Task
 
 logger = logging.getLogger(__name__)
@@ -39,25 +37,10 @@ ASK_SECONDS = 0.2
 """Time between two looks whether workers that have not answered are still there."""
 
 BYTES_PER_SECOND = 20e6
-"""Speed at least at which a shard comes from another worker."""
-
-Base: TypeAlias = State | StoredShard | None
-"""State of a shard, here or in a checkpoint; None for zeros."""
-
-Source: TypeAlias = str | Base
-"""Address of a worker that has a shard; or what it begins with."""
-
+"""Speed at least at which shards come from another worker."""
 
 MAX_ATTEMPTS = 10
 """Attempts to share out the shards before the run ends; each retired worker adds one."""
-
-
-class StateLost(Exception):
-    """No worker holds some of the shards any more."""
-
-
-class RoundLost(Exception):
-    """The round must begin again."""
 
 
 class Holders:
@@ -67,10 +50,6 @@ class Holders:
     ----------
     layout : Layout
         The holders of each shard in the present round.
-    threads : dict of str to int
-        The workers that there are, and their threads.
-    is_unbalanced : bool
-        True if workers have joined that hold no shard.
     """
 
     def __init__(
@@ -85,59 +64,72 @@ class Holders:
         self._run = run
         self._problem = problem
         self._pending = pending
-        self.threads: dict[str, int] = client.nthreads()
-        n_threads = sum(self.threads.values())
-        n_shards = max(MIN_SHARDS, SHARDS_OF_WORKER * len(self.threads), n_threads)
+        self._asked: Set[str] = frozenset()  # workers, to hold the shards
         if edges is None:
+            threads = pending.threads
+            n_shards = max(MIN_SHARDS, SHARDS_OF_WORKER * len(threads), sum(threads.values()))
             edges = np.arange(n_shards + 1) * problem.n_features // n_shards
-        n_shards = len(edges) - 1
         self.layout = Layout(Version(0, 0), edges, ())
-        self.is_unbalanced = False
-        self._shard_bytes: float = state_bytes(problem) / n_shards
+        self._state_bytes = state_bytes(problem)
 
-    def workers_changed(self, threads: dict[str, int]) -> str | None:
-        """Take note of the workers that there are; a holder that has gone."""
-        self.is_unbalanced |= bool(threads.keys() - self.threads.keys())
-        self.threads = threads
-        return min(self._holders() - threads.keys(), default=None)
+    @property
+    def is_unbalanced(self) -> bool:
+        """True if workers have joined that hold no shard."""
+        return bool(self._pending.threads.keys() - self._asked)
 
-    def _holders(self) -> set[str]:
+    @property
+    def addresses(self) -> set[str]:
+        """The workers that hold shards."""
         return {each for holders in self.layout.holders for each in holders}
 
     def features(self, number: int) -> NDArray[np.int64]:
         """The ids of the features of a shard."""
         return np.arange(*self.layout.edges[number : number + 2])
 
-    def merge(self, streams: MergeRemotely) -> tuple[list[Task], int]:
+    def merge(self, merging: MergeRemotely) -> tuple[list[Task], int]:
         """Have the round merged, which ends it; the measured times, and the bytes that moved.
 
-        Raises `RoundLost` if one of the first holders does not answer.
+        Raises `RoundLost` if a worker that takes part does not answer.
         """
         arguments = {
-            worker: (self.layout, streams, numbers) for worker, numbers in self.by_worker().items()
+            worker: (self.layout, merging, numbers) for worker, numbers in self._by_worker().items()
         }
-        senders = {change.worker for change in streams.changes}
-        answers = self._ask_holders(ShardStore.merge, arguments, senders | self._holders())
-        if lost := next((each for each in answers.values() if isinstance(each, str)), None):
-            raise RoundLost(lost)
+        senders = {change.worker for change in merging.changes}
+        answers = self._ask_all(ShardStore.merge, arguments, senders | self.addresses)
         epoch, number = self.layout.version
         self.layout = replace(self.layout, version=Version(epoch, number + 1))
         tasks, sizes = zip(*answers.values(), strict=True)
         return list(chain(*tasks)), sum(sizes)
 
-    def by_worker(self) -> dict[str, list[int]]:
+    def call(self, operation: Operation, t: float, *others: Any) -> list[Any]:
+        """Call a method of the first holders of all shards; its results, in the order of these.
+
+        Raises `RoundLost` if one of the holders does not answer.
+        """
+        by_worker = self._by_worker()
+        arguments = {
+            worker: (self.layout.version, t, numbers, *others)
+            for worker, numbers in by_worker.items()
+        }
+        answers = self._ask_all(operation, arguments, arguments.keys())
+        results: dict[int, Any] = {}
+        for worker, numbers in by_worker.items():
+            results |= dict(zip(numbers, answers[worker], strict=True))
+        return [results[number] for number in sorted(results)]
+
+    def _by_worker(self) -> dict[str, list[int]]:
         """The shards of which each worker is the first holder."""
         shards: dict[str, list[int]] = defaultdict(list)
         for number, holders in enumerate(self.layout.holders):
             shards[holders[0]].append(number)
         return shards
 
-    def assign(self, base: Callable[[int], Base] | None = None) -> None:
+    def assign(self, base: Callable[[int], Base] | None = None) -> bool:
         """Give each shard its holders among the workers that there are, at the begin of the round.
 
-        With a `base`, shards begin with what it returns for a number. Raises `StateLost` if nobody
-        has a shard any more, and there is no base, and `TrainingError` if workers again and again
-        do not take their shards.
+        With a `base`, shards begin with what it returns for a number; without, return False if
+        nobody has some shard any more. Raises `TrainingError` if workers again and again do not
+        take their shards.
         """
         epoch, number = self.layout.version
         # No worker has seen this number: what it has is not taken up again.
@@ -146,18 +138,27 @@ class Holders:
         n_retired = monitor.n_retired
         while n_attempts < MAX_ATTEMPTS + monitor.n_retired - n_retired:
             monitor.check()
-            self._look_for_workers()
-            n_attempts += bool(self.threads)
+            self._pending.look_for_workers()
+            self._asked = set(self._pending.threads)
+            n_attempts += bool(self._asked)
             epoch += 1
             self.layout = replace(self.layout, version=Version(epoch, number))
-            arguments = dict.fromkeys(self.threads, (self.layout.version,))
-            limit = seconds("worker-ttl")
+            arguments = dict.fromkeys(self._asked, (self.layout.version,))
             shards_by_worker = self._ask(
-                ShardStore.go_back, arguments, limit, problem=self._problem
+                ShardStore.go_back, arguments, seconds("worker-ttl"), problem=self._problem
             )
-            if shards_by_worker and self._take_shards(shards_by_worker, base):
-                self.is_unbalanced = False
-                return
+            present_at: dict[int, list[str]] = defaultdict(list)
+            for worker, numbers in sorted(shards_by_worker.items()):
+                for shard in numbers:
+                    present_at[shard].append(worker)
+            if shards_by_worker:
+                if base is None and len(present_at) < len(self.layout.edges) - 1:
+                    return False
+                try:
+                    self._share_out(sorted(shards_by_worker), present_at, base)
+                    return True
+                except RoundLost as lost:
+                    logger.debug("the shards are shared out again: %s", lost)
             time.sleep(0.1 * max(n_attempts, 1))
         raise TrainingError(
             f"the workers of the cluster did not take the state in {n_attempts} attempts; look "
@@ -165,69 +166,38 @@ class Holders:
             "resume`"
         )
 
-    def _take_shards(
-        self, shards_by_worker: Mapping[str, list[int]], base: Callable[[int], Base] | None
-    ) -> bool:
-        """Have the workers that answered hold all shards; False if one of them does not."""
-        present_at: dict[int, list[str]] = defaultdict(list)
-        for worker, numbers in shards_by_worker.items():
-            for number in numbers if base is None else ():
-                present_at[number].append(worker)
-        n_shards = len(self.layout.edges) - 1
-        if base is None and len(present_at) < n_shards:
-            raise StateLost
-        threads = {worker: self.threads.get(worker, 1) for worker in sorted(shards_by_worker)}
-        n_each = min(n_holders(self._problem, workers_of(self._client)), len(threads))
-        holders = choose_holders(n_shards, threads, present_at, n_each)
-        sources: dict[str, dict[int, Source]] = {worker: {} for worker in threads}
-        for number, workers in enumerate(holders):
-            for worker in workers:
-                if base is not None:
-                    sources[worker][number] = base(number)
-                elif worker not in present_at[number]:
-                    sources[worker][number] = present_at[number][0]
-        layout = replace(self.layout, holders=holders)
-        arguments = {worker: (layout, sources[worker]) for worker in sources}
-        limit = self._limit(max(map(len, sources.values())))
-        if self._ask(ShardStore.hold, arguments, limit, set(sources)).keys() < sources.keys():
-            return False
-        self.layout = layout
-        return True
+    def _share_out(
+        self,
+        workers: list[str],
+        present_at: Mapping[int, list[str]],
+        base: Callable[[int], Base] | None,
+    ) -> None:
+        """Have some workers hold all shards, which are `present_at` some, or begin with the `base`.
 
-    def call(self, operation: Operation, t: float, *others: Any) -> list[Any]:
-        """Call a method of the first holders of all shards; its results, in the order of these.
-
-        Raises `RoundLost` if one of the holders does not answer.
+        Raises `RoundLost` if one of them does not.
         """
-        by_worker = self.by_worker()
-        arguments = {
-            worker: (self.layout.version, t, numbers, *others)
-            for worker, numbers in by_worker.items()
-        }
-        answers = self._ask_holders(operation, arguments, arguments.keys())
-        results: dict[int, Any] = {}
-        for worker, numbers in by_worker.items():
-            results |= dict(zip(numbers, answers[worker], strict=True))
-        return [results[number] for number in sorted(results)]
+        threads = {worker: self._pending.threads.get(worker, 1) for worker in workers}
+        n_each = min(n_holders(self._problem, workers_of(self._client)), len(threads))
+        holders = choose_holders(len(self.layout.edges) - 1, threads, present_at, n_each)
+        sources: dict[str, dict[int, Source]] = {worker: {} for worker in workers}
+        for number, chosen in enumerate(holders):
+            present = present_at.get(number, [])
+            for worker in set(chosen) - set(present):
+                sources[worker][number] = base(number) if base else present[0]
+        layout = replace(self.layout, holders=holders)
+        arguments = {worker: (layout, sources[worker]) for worker in workers}
+        self._ask_all(ShardStore.hold, arguments, arguments.keys())
+        self.layout = layout
 
-    def _ask_holders(
+    def _ask_all(
         self, operation: Operation, arguments: Mapping[str, tuple[Any, ...]], needed: Set[str]
     ) -> dict[str, Any]:
         """See `_ask`; raises `RoundLost` if one of the workers does not answer."""
-        limit = self._limit(len(self.layout.holders))
+        limit = seconds("worker-ttl") + self._state_bytes / BYTES_PER_SECOND
         answers = self._ask(operation, arguments, limit, needed)
         if silent := min(arguments.keys() - answers.keys(), default=None):
             raise RoundLost(f"worker {silent} does not answer")
         return answers
-
-    def _limit(self, n_shards: int) -> float:
-        """Seconds in which a worker has sent or received so many shards."""
-        return seconds("worker-ttl") + float(n_shards * self._shard_bytes / BYTES_PER_SECOND)
-
-    def _look_for_workers(self) -> None:
-        threads = self._pending.changed_workers()
-        if threads is not None:
-            self.threads = threads
 
     def _ask(
         self,
@@ -240,7 +210,8 @@ class Holders:
         """Call a method of the stores of workers at the same time; new stores need the `problem`.
 
         Return the answers of those that answer in time, and have not left meanwhile. Others are not
-        waited for once one of the `needed` workers has left: they may ask it.
+        waited for once one of the `needed` workers has left: they may ask it. Raises the error that
+        an operation raises.
         """
 
         def ask(worker: str) -> Any:
@@ -264,17 +235,18 @@ class Holders:
             for future in wait(questions, ASK_SECONDS, FIRST_COMPLETED).done:
                 worker = questions.pop(future)
                 answer = future.exception() or future.result()
-                if future.exception() or isinstance(answer, OSError | TimeoutError | PeerLost):
+                if future.exception() or isinstance(answer, OSError | TimeoutError):
                     # A broken connection raises many kinds of errors.
                     logger.debug("worker %s does not answer: %r", worker, answer)
-                elif isinstance(answer, Exception):  # it would come again
+                elif isinstance(answer, Exception):
                     raise answer
                 else:
                     answers[worker] = answer
-            self._look_for_workers()
-            if needed - self.threads.keys():
+            self._pending.look_for_workers()
+            threads = self._pending.threads
+            if needed - threads.keys():
                 break
-            questions = {future: name for future, name in questions.items() if name in self.threads}
+            questions = {future: name for future, name in questions.items() if name in threads}
         return answers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import numpy as np
 from distributed import Worker
+from distributed.protocol.serialize import Serialize
 from numpy.typing import NDArray
 
 from dadagrad.kernels.id_sets import mark, marked, pack, unpack
@@ -20,14 +21,17 @@ from dadagrad.problem import Problem
 from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.coordinator.merge import Learned, merge_shard, shards
+from dadagrad.training.engines.dask.futures import RoundLost
+from dadagrad.training.engines.dask.messages import wrong_features
 from dadagrad.training.engines.dask.streams.peers import (
     Operation,
-    PeerLost,
-    Peers,
+    Peer,
     Request,
     Version,
+    packed,
+    unpacked,
 )
-from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard, fault_in
+from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard, Source
 from dadagrad.training.messages import MergeRemotely, RemoteChange
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
@@ -35,25 +39,17 @@ from dadagrad.training.state.slices import FeatureSlice
 from dadagrad.training.trace import Measured, Task
 
 
-class ShardStore:
+class ShardStore(Peer):
     """Shards that a worker holds in one run, and what streams changed on it in the round."""
 
     def __init__(self, worker: Worker, run: str, problem: Problem) -> None:
+        super().__init__(worker, run)
         self.problem = problem
-        self._worker = worker
+        self.measured = Measured(self.address)
         self._version = Version(0, 0)
         self._shards: dict[int, Shard] = {}
         self._changes: dict[str, Learned] = {}  # of streams in this round
-        self._unneeded: set[int] = set()
-        self._lock = threading.RLock()
-        operations: dict[str, Operation] = {
-            "features": self._features,
-            "shard": lambda version, number: self._shard(number, version).state,
-            "changes": self._changes_of,
-            "follow": self._follow,
-        }
-        self.peers = Peers(worker, run, operations)
-        self.measured = Measured(self.peers.address)
+        self._lock = threading.Lock()
 
     # Requests of the client.
 
@@ -62,31 +58,27 @@ class ShardStore:
         with self._lock:
             self._version = version
             self._changes.clear()
-            self._unneeded.clear()
-        self.peers.cancel(version.epoch)
+        self.cancel(version.epoch)
         for number, shard in list(self._shards.items()):
             with shard.lock:
                 if not shard.go_back(version.round):
                     del self._shards[number]
         return sorted(self._shards)
 
-    def hold(self, layout: Layout, sources: dict[int, str | State | StoredShard | None]) -> None:
+    def hold(self, layout: Layout, sources: dict[int, Source]) -> None:
         """Get shards from other workers, from the client or a checkpoint, or, for None, zeros."""
-        address = self.peers.address
-        needed = {n for n, holders in enumerate(layout.holders) if address in holders}
-        # Until the round begins, others may still get them from here.
-        self._unneeded = self._shards.keys() - needed
         for number, source in sources.items():
             start, stop = layout.edges[number : number + 2].tolist()
-            if source is None:
-                state = State.zero(self.problem, stop - start)
-            elif isinstance(source, str):
-                request = Request(source, "shard", {"number": number})
-                (state,) = self.peers.ask(layout.version, [request])
-            elif isinstance(source, StoredShard):
-                state = State.zero(self.problem, 0).with_features(source.read())
-            else:
-                state = source
+            match source:
+                case None:
+                    state = State.zero(self.problem, stop - start)
+                case State():
+                    state = source
+                case StoredShard():
+                    state = State.zero(self.problem, 0).with_features(source.read())
+                case str():
+                    request = Request(source, ShardStore.state, (layout.version, number))
+                    (state,) = self.ask(layout.version, [request])
             self._shards[number] = Shard(start, state, layout.version.round)
 
     def states(self, version: Version, t: float, numbers: list[int]) -> list[State]:
@@ -120,18 +112,17 @@ class ShardStore:
     def enter(self, version: Version) -> None:
         """Begin a round: forget what belongs to earlier ones, and shards that others hold.
 
-        Raises `PeerLost` if this worker is in a later round.
+        Raises `RoundLost` if this worker is in a later round.
         """
         with self._lock:
             if version < self._version:
-                raise PeerLost(f"round {version} was asked for, and this is {self._version}")
-            while self._unneeded:
-                self._shards.pop(self._unneeded.pop(), None)
-            if version.epoch > self._version.epoch:  # all shards have other holders
-                self._shards.clear()
+                raise RoundLost(f"round {version} was asked for, and this is {self._version}")
             if version > self._version:
                 self._version = version
                 self._changes.clear()
+                for number, shard in list(self._shards.items()):
+                    if shard.round < version.round:  # others merged it: it moved to them
+                        del self._shards[number]
 
     def keep(self, version: Version, change: Learned) -> RemoteChange:
         """Keep what a stream changed until it is merged."""
@@ -139,84 +130,88 @@ class ShardStore:
         with self._lock:
             if version == self._version:
                 self._changes[key] = change
-        return RemoteChange(self.peers.address, key, change.content.common())
+        return RemoteChange(self.address, key, change.content.common())
 
     def pull(self, layout: Layout, ids: NDArray[np.int64], common: State) -> State:
         """The state of some features, from their holders."""
         cuts = np.searchsorted(ids, layout.edges).tolist()
-        by_holder: dict[str, list[int]] = defaultdict(list)
         parts = [slice(*ends) for ends in pairwise(cuts)]
-        for number, holders in enumerate(layout.holders):
-            if cuts[number] < cuts[number + 1]:
-                is_here = self.peers.address in holders and number in self._shards
-                by_holder[self.peers.address if is_here else holders[0]].append(number)
         state = State.zero(self.problem, len(ids), momentum=False)
-        local_shards = by_holder.pop(self.peers.address, [])
+        requested: dict[str, dict[int, NDArray[Any]]] = defaultdict(dict)
+        for number, (part, holders) in enumerate(zip(parts, layout.holders, strict=True)):
+            if part.start == part.stop:
+                continue
+            if self.address in holders:
+                shard = self._shard(number, layout.version)
+                shard.state.pull_into(ids[part] - shard.start, state, part)
+            else:
+                requested[holders[0]][number] = pack(ids[part])
         requests = [
-            Request(holder, "features", {"ids": {each: pack(ids[parts[each]]) for each in numbers}})
-            for holder, numbers in by_holder.items()
+            Request(holder, ShardStore.features, (layout.version, ids_of_shards))
+            for holder, ids_of_shards in requested.items()
         ]
-        for number in local_shards:
-            shard, part = self._shard(number, layout.version), parts[number]
-            shard.state.pull_into(ids[part] - shard.start, state, part)
-        for answer in self.peers.ask(layout.version, requests):
+        for answer in self.ask(layout.version, requests):
             for number, arrays in answer.items():
-                _fill(state, parts[number], arrays)
+                for name, array in state.feature_arrays.items():
+                    if array.shape[1]:
+                        array[:, parts[number]] = arrays[name]
         state.intercept, state.t = common.intercept.copy(), common.t
         return state
 
     # Merges.
 
     def merge(
-        self, layout: Layout, streams: MergeRemotely, numbers: list[int]
-    ) -> tuple[list[Task], int] | str:
+        self, layout: Layout, merging: MergeRemotely, numbers: list[int]
+    ) -> tuple[list[Task], int]:
         """Merge what streams changed into shards of which this worker is the first holder.
 
-        As many threads do so as the worker has. The measured times of the work, and the bytes that
-        came from other workers; or the reason why the round must begin again.
+        As many threads do so as the worker has. Return the measured times of the work, and the
+        bytes that came from other workers.
         """
         n_parts = min(self._worker.state.nthreads, len(numbers))
         parts = [numbers[first::n_parts] for first in range(n_parts)]
-        try:
-            self.enter(layout.version)
-            with (
-                self.measured("merge", shards=len(numbers)),
-                ThreadPoolExecutor(n_parts, thread_name_prefix="dadagrad-merge") as pool,
-            ):
-                list(pool.map(partial(self._merge_shards, layout, streams), parts))
-        except PeerLost as lost:
-            return str(lost)
-        return self.measured.take(), self.peers.take_bytes()
+        self.enter(layout.version)
+        with (
+            self.measured("merge", shards=len(numbers)),
+            ThreadPoolExecutor(n_parts, thread_name_prefix="dadagrad-merge") as pool,
+        ):
+            list(pool.map(partial(self._merge_shards, layout, merging), parts))
+        return self.measured.take(), self.take_bytes()
 
     def _merge_shards(self, layout: Layout, merging: MergeRemotely, numbers: list[int]) -> None:
         """Merge some shards, and send the numbers that they have then to the second holders."""
-        version, changes = layout.version, merging.changes
+        version = layout.version
         edges = {each: layout.edges[each : each + 2].tolist() for each in numbers}
         keys: dict[str, list[str]] = defaultdict(list)
-        for change in changes:
+        for change in merging.changes:
             keys[change.worker].append(change.key)
         requests = [
-            Request(worker, "changes", {"keys": keys_of_worker, "edges": edges})
+            Request(worker, ShardStore.changes, (keys_of_worker, edges))
             for worker, keys_of_worker in keys.items()
         ]
-        answers = dict(zip(keys, self.peers.ask(version, requests), strict=True))
+        answers = dict(zip(keys, self.ask(version, requests), strict=True))
         followers: dict[str, dict[int, Arrays]] = defaultdict(dict)
         for number in numbers:
             learned = []
-            for change in changes:
+            for change in merging.changes:
                 arrays = answers[change.worker][change.key, number]
                 first, stop = edges[number]
                 ids = unpack(arrays["ids"], np.int64) - first
                 learned.append(FeatureSlice(ids, change.common.with_features(arrays)))
-                fault = fault_in(learned[-1], stop - first, self.problem.n_settings)
-                if fault is not None:
+                # Of several settings, some may have diverged.
+                diverged = np.full(self.problem.n_settings, self.problem.n_settings > 1)
+                wrong = wrong_features(learned[-1], stop - first, diverged)
+                if wrong is not None:
                     sender = f"the state that worker {change.worker} sent"
-                    raise PeerLost(f"{sender} cannot be right: {fault}")
+                    raise RoundLost(f"{sender} cannot be right: {wrong}")
             merged = self._merge_shard(version, number, learned, merging.begun)
             for holder in layout.holders[number][1:]:
                 followers[holder][number] = merged
-        requests = [Request(each, "follow", {"shards": sent}) for each, sent in followers.items()]
-        self.peers.ask(version, requests)
+        requests = [
+            Request(worker, ShardStore.follow, (version, sent))
+            for worker, sent in followers.items()
+        ]
+        self.ask(version, requests)
 
     def _merge_shard(
         self,
@@ -225,46 +220,44 @@ class ShardStore:
         learned: list[FeatureSlice[State]],
         begun: float,
     ) -> Arrays:
-        """Merge a shard in place, unless that was done before; the numbers that it has then."""
-        shard = self._shard(number, version, merged=True)
+        """Merge a shard in place, and return the numbers that changed, as they are then."""
+        shard = self._shard(number, version)
+        state = shard.state
+        touched = np.concatenate([features.ids for features in learned])
+        positions = marked(mark(touched, state.n_features))[0].astype(np.int64)
         with shard.lock:
-            self._check_epoch(version)
-            state, n_features = shard.state, shard.state.n_features
-            if shard.round == version.round:
-                touched = np.concatenate([features.ids for features in learned])
-                positions = marked(mark(touched, n_features))[0].astype(np.int64)
-                shard.begin_merge(positions)
+            self._shard(number, version)  # it was not taken back meanwhile
+            with shard.merging(positions):
                 state.t = begun
-                try:
-                    for part in shards(learned):
-                        merge_shard(self.problem, state, learned, part)
-                except BaseException:
-                    shard.undo_merge()
-                    raise
-                shard.round += 1
-            assert shard.before is not None
-            positions = shard.before.ids
+                for part in shards(learned):
+                    merge_shard(self.problem, state, learned, part)
             return {"ids": pack(positions), **state.pull(positions).feature_arrays}
 
-    # Requests of other workers, on threads.
+    # Requests of other workers.
 
-    def _features(self, version: Version, ids: dict[int, NDArray[np.int64]]) -> dict[int, Arrays]:
+    def state(self, version: Version, number: int) -> State:
+        """The state of the features of a shard."""
+        return self._shard(number, version).state
+
+    def features(self, version: Version, ids: dict[int, NDArray[np.int64]]) -> dict[int, Arrays]:
+        """The numbers of some features of each of some shards."""
         answer = {}
-        for number, packed in ids.items():
+        for number, packed_ids in ids.items():
             shard = self._shard(number, version)
-            positions = unpack(packed, np.int64) - shard.start
+            positions = unpack(packed_ids, np.int64) - shard.start
             answer[number] = shard.state.pull(positions, momentum=False).feature_arrays
         return answer
 
-    def _changes_of(
-        self, version: Version, keys: list[str], edges: dict[int, list[int]]
+    def changes(
+        self, keys: list[str], edges: dict[int, list[int]]
     ) -> dict[tuple[str, int], Arrays]:
+        """The changes of streams, under their `keys`, between the `edges` of some shards."""
         changes = {}
         for key in keys:
             with self._lock:
                 change = self._changes.get(key)
             if change is None:
-                raise PeerLost("what a stream changed is not kept here")
+                raise RoundLost("what a stream changed is not kept any more")
             arrays = change.content.feature_arrays
             for number, ends in edges.items():
                 part = slice(*np.searchsorted(change.ids, ends).tolist())
@@ -274,31 +267,26 @@ class ShardStore:
                 }
         return changes
 
-    def _follow(self, version: Version, shards: dict[int, Arrays]) -> bool:
+    def follow(self, version: Version, merged: dict[int, Arrays]) -> None:
+        """Take over the numbers of shards that their first holder has merged."""
         self.enter(version)
-        for number, arrays in shards.items():
-            shard = self._shard(number, version, merged=True)
+        for number, arrays in merged.items():
+            shard = self._shard(number, version)
+            positions = unpack(arrays["ids"], np.int64)
             with shard.lock:
-                self._check_epoch(version)
-                if shard.round == version.round:
-                    positions = unpack(arrays["ids"], np.int64)
-                    shard.begin_merge(positions)
+                self._shard(number, version)  # it was not taken back meanwhile
+                with shard.merging(positions):
                     shard.state.push_features(positions, shard.state.with_features(arrays))
-                    shard.round += 1
-        return True
 
-    def _check_epoch(self, version: Version) -> None:
-        if version.epoch != self._version.epoch:
-            raise PeerLost(f"round {version} was asked for, and this is {self._version}")
-
-    def _shard(self, number: int, version: Version, *, merged: bool = False) -> Shard:
-        """A shard at the begin of the round, or, where that will do, after its merge."""
-        self._check_epoch(version)
+    def _shard(self, number: int, version: Version) -> Shard:
+        """A shard at the begin of the round."""
         shard = self._shards.get(number)
+        if version.epoch != self._version.epoch:
+            raise RoundLost(f"round {version} was asked for, and this is {self._version}")
         if shard is None:
-            raise PeerLost(f"shard {number} is not held here")
-        if shard.round != version.round and not (merged and shard.round == version.round + 1):
-            raise PeerLost(f"shard {number} is at round {shard.round}, not {version.round}")
+            raise RoundLost(f"shard {number} is not held here")
+        if shard.round != version.round:
+            raise RoundLost(f"shard {number} is at round {shard.round}, not {version.round}")
         return shard
 
 
@@ -309,26 +297,43 @@ _lock = threading.Lock()
 
 
 def store_of(worker: Worker, run: str, problem: Problem | None = None) -> ShardStore:
-    """The store of a run on a worker; the first call needs the `problem`, or raises `PeerLost`."""
+    """The store of a run on a worker; the first call needs the `problem`, or raises `RoundLost`."""
     key = worker.address, run
     with _lock:
         if key not in _stores:
             if problem is None:
-                raise PeerLost(f"worker {worker.address} does not know the run")
+                raise RoundLost(f"worker {worker.address} does not know the run")
             _stores[key] = ShardStore(worker, run, problem)
+            worker.handlers["dadagrad"] = _handler_of(worker)
         return _stores[key]
 
 
 async def on_store(
     run: str,
     problem: Problem | None,
-    operation: Callable[..., Any],
+    operation: Operation,
     *arguments: Any,
     dask_worker: Worker,
 ) -> Any:
-    """Call a method of the store that a worker has for a run, on a thread; see `store_of`."""
-    store = store_of(dask_worker, run, problem)
-    return await store.peers.on_thread(operation, store, *arguments)
+    """Call a method of the store that a worker has for a run, on a thread; see `store_of`.
+
+    A `RoundLost` is returned, as by `Peer.answer`.
+    """
+    try:
+        store = store_of(dask_worker, run, problem)
+    except RoundLost as lost:
+        return lost
+    return await store.answer(operation, *arguments)
+
+
+def _handler_of(worker: Worker) -> Callable[[str, Any], Awaitable[Serialize]]:
+    """Return what answers the requests of other workers (Dask wants the name of a function)."""
+
+    async def answer(run: str, request: Any) -> Serialize:
+        operation, arguments = unpacked(request)
+        return packed(await on_store(run, None, operation, *arguments, dask_worker=worker))
+
+    return answer
 
 
 def forget_stores(run: str) -> None:
@@ -336,10 +341,4 @@ def forget_stores(run: str) -> None:
     with _lock:
         stores = [_stores.pop(key) for key in list(_stores) if key[1] == run]
     for store in stores:
-        store.peers.close()
-
-
-def _fill(state: State, part: slice, arrays: Arrays) -> None:
-    for name, array in state.feature_arrays.items():
-        if array.shape[1]:
-            array[:, part] = arrays[name]
+        store.close()

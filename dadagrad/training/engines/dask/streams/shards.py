@@ -12,24 +12,34 @@ client decides; workers send each other numbers of features directly, never thro
 A round is a transaction. Each holder keeps what a merge overwrote, so that all can go back to the
 begin of the round. All requests name a `Version`: the round, and an epoch that begins anew
 whenever shards get other holders. A worker that froze and comes back has an old epoch, and nobody
-takes its numbers.
+takes its numbers. The content of a shard at the begin of a round depends on the number of the round
+alone: a run that goes back to an earlier state gives its rounds new numbers.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.streams.peers import Version
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import FeatureSlice, not_finite
+from dadagrad.training.state.slices import FeatureSlice
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 """The arrays of a state by feature."""
+
+Base: TypeAlias = State | StoredShard | None
+"""State of a shard, here or in a checkpoint; None for zeros."""
+
+Source: TypeAlias = str | Base
+"""Address of a worker that has a shard; or what it begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +73,24 @@ class Shard:
     before: FeatureSlice[State] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin_merge(self, positions: NDArray[np.int64]) -> None:
-        """Keep the numbers of some features, which the merge of this round overwrites."""
+    @contextmanager
+    def merging(self, positions: NDArray[np.int64]) -> Iterator[None]:
+        """Keep the numbers of some features, which the block overwrites to end the round."""
         self.before = FeatureSlice(positions, self.state.pull(positions))
-
-    def undo_merge(self) -> None:
-        """Put back what a merge overwrote."""
-        assert self.before is not None
-        self.state.push_features(self.before.ids, self.before.content)
-        self.before = None
+        try:
+            yield
+        except BaseException:
+            self._undo(self.before)
+            raise
+        self.round += 1
 
     def go_back(self, round_number: int) -> bool:
         """Undo a merge of this round; False if the shard is not at it."""
         if self.round == round_number + 1 and self.before is not None:
-            self.undo_merge()
+            self._undo(self.before)
             self.round = round_number
         return self.round == round_number
 
-
-def fault_in(features: FeatureSlice[State], n_features: int, n_settings: int) -> str | None:
-    """The reason why features of a shard of `n_features` cannot be right, if there is one.
-
-    Memories and networks make errors.
-    """
-    ids = features.ids
-    in_range = not len(ids) or 0 <= ids[0] <= ids[-1] < n_features
-    if not in_range or (ids[1:] <= ids[:-1]).any():
-        return "its features are not increasing numbers of the shard"
-    if n_settings > 1:  # some of them may have diverged
-        return None
-    wrong = not_finite(features.content, 1)
-    return next((f"its {name} is not finite" for name in wrong if wrong[name][0]), None)
+    def _undo(self, before: FeatureSlice[State]) -> None:
+        self.state.push_features(before.ids, before.content)
+        self.before = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 
 from dadagrad.training.coordinator.merge import Learned, features_after, unite
 from dadagrad.training.engines.dask.messages import Reply
-from dadagrad.training.engines.dask.streams.peers import PeerLost
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore, forget_stores, store_of
 from dadagrad.training.engines.dask.streams.shards import Layout
-from dadagrad.training.engines.dask.tasks import Job, errors_returned, forget, job_of
+from dadagrad.training.engines.dask.tasks import Job, Work, forget, with_job
 from dadagrad.training.messages import Result
 from dadagrad.training.schedule.base import Slice, Stretch
 from dadagrad.training.state.compiled import State
@@ -25,52 +23,33 @@ from dadagrad.training.worker.compute import compute
 
 
 @dataclass(frozen=True, slots=True)
-class StreamWork:
-    """Stretches of one round, for one task of `run`.
+class StreamWork(Work):
+    """Stretches of one round, for one task.
 
     The streams read the state from its holders in the `layout`; `common` has its intercept and t.
-    The worker reads the partitions `ahead` after those of the stretches. `skipped` has the
-    partitions that the run skips, and the reasons.
+    The worker reads the partitions `ahead` after those of the stretches.
     """
 
-    run: str
     stretches: tuple[Stretch, ...]
     layout: Layout
     common: State
     ahead: tuple[int, ...]
-    skipped: Mapping[str, str]
 
 
-@errors_returned
-def learn_stretches(work: StreamWork, job: Job | None = None) -> Reply | None:
-    """Learn from stretches, one after the other; None if this worker does not know the `job`.
+@with_job
+def learn_stretches(work: StreamWork, job: Job) -> Reply:
+    """Learn from stretches, one after the other.
 
     The next partition is read while the model learns from this one.
     """
-    job = job_of(work.run, job, work.skipped)
-    if job is None:
-        return None
     store = store_of(get_worker(), work.run, job.problem)
     partitions = list(dict.fromkeys(each.partition for each in chain(*work.stretches)))
     following = dict(pairwise([*partitions, *work.ahead]))
-    results: list[tuple[Result, ...]] = []
-    lost = None
-    try:
-        store.enter(work.layout.version)
-        for stretch in work.stretches:
-            results.append(_learn(job, store, work, stretch, following))
-        for partition in work.ahead:
-            job.read_ahead(partition, store.measured)
-    except PeerLost as error:
-        lost = str(error)
-    return Reply(
-        store.peers.address,
-        *job.skipped_and_content(partitions),
-        tuple(results),
-        tasks=store.measured.take(),
-        n_bytes=store.peers.take_bytes(),
-        lost=lost,
-    )
+    store.enter(work.layout.version)
+    results = [_learn(job, store, work, stretch, following) for stretch in work.stretches]
+    for partition in work.ahead:
+        job.read_ahead(partition, store.measured)
+    return job.reply(partitions, results, tasks=store.measured.take(), n_bytes=store.take_bytes())
 
 
 def forget_streams(run: str, digest: str) -> None:
