@@ -618,20 +618,19 @@ def _fixed_settings(delta, low, high, real):
 
 
 @_inlined
-def _dual_rate(squares, settings, fixed):
-    """Step size of a coordinate."""
-    _, ridge, eta = settings
+def _dual_curvature(squares, settings, fixed):
+    _, ridge, _ = settings
     delta, _, _, tiny = fixed
-    return eta / (delta + np.sqrt(max(squares, tiny)) + ridge)
+    return delta + np.sqrt(max(squares, tiny)) + ridge
 
 
 @_inlined
 def _dual_weight(dual, squares, settings, fixed):
-    threshold, _, _ = settings
+    threshold, _, eta = settings
     _, low, high, tiny = fixed
     shrunk = max(abs(dual) - threshold, tiny - tiny)
-    rate = _dual_rate(squares, settings, fixed)
-    return min(max(-np.copysign(rate * shrunk, dual), low), high)
+    curvature = _dual_curvature(squares, settings, fixed)
+    return min(max(-np.copysign(eta * shrunk / curvature, dual), low), high)
 
 
 @_inlined
@@ -698,11 +697,12 @@ def _dual_move(work, hyperparameters, targets, labels, row, ids, xs, scale, t, p
     sums, terms, products = work.sums[k], work.terms, work.other_terms
     real = sums.dtype.type
     settings, fixed = _group_settings(hyperparameters, t, real)
+    _, _, eta = settings
     scaled = real(slope * scale)
     for j in range(len(xs)):
         gradient = scaled * xs[j]
         dual, grown = sums[2 * j], sums[2 * j + 1] + gradient * gradient
-        terms[j] = _dual_rate(grown, settings, fixed) * xs[j] * xs[j]
+        terms[j] = eta * xs[j] / _dual_curvature(grown, settings, fixed) * xs[j]
         products[j] = xs[j] * _dual_weight(dual, grown, settings, fixed)
     for j in range(len(ids), len(xs)):
         terms[j] = 0.0

@@ -109,6 +109,7 @@ class Proxy(ThreadingHTTPServer):
         self.requests = []
         self.n_active = self.n_failed = 0
         self.lock = threading.Lock()
+        self.clients = set()
         self.behind = urlsplit(behind.endpoint).netloc
         self.server = replace(behind, endpoint=f"http://127.0.0.1:{self.server_port}")
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,))
@@ -153,6 +154,16 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server: Proxy
+
+    def setup(self):
+        super().setup()
+        with self.server.lock:
+            self.server.clients.add(self.request)
+
+    def finish(self):
+        with self.server.lock:
+            self.server.clients.discard(self.request)
+        super().finish()
 
     def log_message(self, *details):
         """Keep no log."""
