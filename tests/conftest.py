@@ -50,7 +50,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Mark each test that starts processes, itself or by its fixtures and helpers.
+    """Mark each test that is slow or starts processes, itself or by its fixtures and helpers.
 
     Their files come first: those at the end are short, so that all cores have work to the end.
     """
@@ -59,7 +59,8 @@ def pytest_collection_modifyitems(items):
         if isinstance(item, pytest.Function):
             fixtures = item._fixtureinfo.name2fixturedefs.values()
             used = [item.function, *(definition.func for defs in fixtures for definition in defs)]
-            if any(starts_processes(function, known) for function in used):
+            starts_some = any(starts_processes(function, known) for function in used)
+            if starts_some or item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.process)
     first = {item.path for item in items if item.get_closest_marker("process")}
     items.sort(key=lambda item: item.path not in first)
