@@ -741,10 +741,11 @@ def _dual_learn(work, hyperparameters, ids, xs, slope, move, k, width, t):
             gradient = slope * xs[j]
             sums[2 * j] = _add(sums[2 * j], move * xs[j], rounding)
             sums[2 * j + 1] = _add_square(sums[2 * j + 1], gradient * gradient, rounding)
-    for j in range(len(ids)):
-        couples[_place(ids[j], width, k)] = gathered[j]
     if len(work.averages):
         _dual_average(work, hyperparameters, ids, xs, k, width, t)
+    else:
+        for j in range(len(ids)):
+            couples[_place(ids[j], width, k)] = gathered[j]
 
 
 @_inlined
@@ -757,8 +758,11 @@ def _dual_average(work, hyperparameters, ids, xs, k, width, t):
     for j in range(len(xs)):
         weight = _dual_weight(sums[2 * j], sums[2 * j + 1], settings, fixed)
         terms[j] = count * (weight - weights[j])
+    couples, gathered = work.couples, work.gathered[k]
     for j in range(len(ids)):
-        averages[_place(ids[j], width, k)] += terms[j]
+        place = _place(ids[j], width, k)
+        averages[place] += terms[j]
+        couples[place] = gathered[j]
 
 
 @_inlined
@@ -844,7 +848,13 @@ def dual_weights(state, hyperparameters, t, weights):
     real = state.dtype.type
     step_size, l1, l2, low, high, delta, _, _ = hyperparameters
     fixed = _fixed_settings(delta, low, high, real)
-    n_groups, n_local, width, _ = state.shape
+    n_groups, n_local, width, n_sums = state.shape
+    if n_groups == 1 and n_sums == 2:  # in their order: LLVM vectorises a loop over flat arrays
+        settings = _dual_settings(step_size[0], l1[0], l2[0], t, real)
+        sums, flat = state.reshape(-1), weights.reshape(-1)
+        for j in range(len(flat)):
+            flat[j] = _dual_weight(sums[2 * j], sums[2 * j + 1], settings, fixed)
+        return
     for b in range(n_groups):
         settings = _dual_settings(step_size[b], l1[b], l2[b], t, real)
         for i in range(n_local):

@@ -21,6 +21,13 @@ def quotient(numerator: Array | float, denominator: Array) -> Array:
     return np.divide(numerator, denominator, out=zeros, where=denominator > 0)
 
 
+def is_nonzero(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """(n,): True for the rows of an (n, m) array that have a number other than 0."""
+    differs: NDArray[np.bool_] = array != 0
+    # The common case apart: numpy is slow at reducing rows of one.
+    return differs[:, 0] if differs.shape[1] == 1 else np.asarray(differs.any(axis=1))
+
+
 def rows_of(array: Array, ids: Ids | None) -> Array:
     """The rows `ids` of an array, or all of it."""
     return array if ids is None else array[ids]

@@ -15,7 +15,7 @@ from dadagrad.problem import Problem
 from dadagrad.training.progressive import ProgressiveMetrics
 
 MAX_SCORE = 50.0
-HALVINGS = 100
+HALVINGS = 45  # of an interval of scores: to a rounding of its length
 
 
 def constant_metrics(problem: Problem, data: Dataset) -> dict[str, float | None]:
@@ -137,12 +137,13 @@ def _best_scores(
     problem: Problem, targets: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """The score of the least mean loss of each column of `targets`: there its slope is 0."""
+    zeros = np.zeros(targets.shape)
     low, high = np.full((2, targets.shape[1]), MAX_SCORE) * [[-1.0], [1.0]]
     if problem.task == "regression" and problem.loss.link == "identity":
         low, high = targets.min(axis=0), targets.max(axis=0)
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
-        slopes = problem.loss.slope(np.broadcast_to(middle, targets.shape), targets)
+        slopes = problem.loss.slope(middle + zeros, targets)
         rises = weights @ slopes > 0.0
         low, high = np.where(rises, low, middle), np.where(rises, middle, high)
     best: NDArray[np.float64] = 0.5 * (low + high)

@@ -19,7 +19,7 @@ class OnlineSchedule(Schedule):
     def stretches(self, pass_number: int) -> Iterator[tuple[Stretch, ...]]:
         """One slice for each round.
 
-        A round adds at most half of the rows before it, for a learning curve that shows the begin.
+        A round at most doubles the rows so far, for a learning curve that shows the begin.
         """
         in_last_pass = pass_number + 1 == self.passes
         before = pass_number * sum(self.partition_rows)
@@ -27,7 +27,7 @@ class OnlineSchedule(Schedule):
             rows, start = self.partition_rows[partition], 0
             reading = pass_number * len(self.partition_rows) + position
             while start < rows:
-                most = min(self.chunk_rows, max(FIRST_ROWS, before // 2))
+                most = min(self.chunk_rows, max(FIRST_ROWS, before))
                 stop = min(start + most, rows)
                 last = stop == rows
                 yield ((Slice(reading, partition, start, stop, last, last and in_last_pass),),)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dadagrad.data.rows import Rows
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.parallel import Spread
+from dadagrad.optim.arrays import is_nonzero
 from dadagrad.problem import Problem
 from dadagrad.training.state.slices import FeatureSlice, Gradient
 
@@ -56,7 +57,7 @@ class TrainingState(ABC):
     def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The increasing ids of features with a weight other than 0, (k,), and their weights."""
         weights = self.weights(problem)
-        ids = np.flatnonzero((weights != 0.0).any(axis=1))
+        ids = np.flatnonzero(is_nonzero(weights))
         return ids, weights[ids]
 
     @abstractmethod

@@ -17,6 +17,7 @@ from dadagrad.errors import InputError, TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import different, put, take, unite
 from dadagrad.kernels.parallel import Spread
+from dadagrad.optim.arrays import is_nonzero
 from dadagrad.problem import Problem
 from dadagrad.training.progressive import OVERFLOW
 from dadagrad.training.state.base import (
@@ -206,7 +207,7 @@ class State(TrainingState):
         weights = np.empty((0, problem.n_outputs), np.float32)
         for start in range(0, self.n_features, stride):
             weights_of_part = self.part(start, start + stride).weights(problem)
-            nonzero = np.flatnonzero((weights_of_part != 0.0).any(axis=1))
+            nonzero = np.flatnonzero(is_nonzero(weights_of_part))
             n_before = len(ids)
             # In place: large arrays are not copied, their pages only get other addresses.
             ids.resize(n_before + len(nonzero), refcheck=False)

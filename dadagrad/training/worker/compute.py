@@ -13,6 +13,7 @@ from dadagrad.errors import TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked, relabel
 from dadagrad.kernels.parallel import Spread, serial
+from dadagrad.optim.arrays import is_nonzero
 from dadagrad.problem import Problem
 from dadagrad.training.messages import Result, SliceInput
 from dadagrad.training.progressive import ProgressiveMetrics, count, n_bins_of
@@ -145,9 +146,9 @@ def _gradient(
         arrays[0] if len(arrays) == 1 else np.hstack(arrays) for arrays in zip(*parts, strict=True)
     )
     metrics = count(problem, batch, np.ascontiguousarray(scores.T), *place)
-    moved = _moved(gradient)
+    moved = is_nonzero(gradient)
     if len(squares):
-        moved |= _moved(squares)
+        moved = moved | is_nonzero(squares)
         squares = squares[moved]
     change = FeatureSlice(features.ids[moved], Gradient(gradient[moved], squares, intercept))
     return Result(metrics, change)
@@ -191,14 +192,6 @@ def touched(rows: Rows, slice_: Slice) -> NDArray[np.int32] | None:
         return None
     positions: NDArray[np.int32] = marked(mark(part.indices, part.n_local))[0]
     return positions
-
-
-def _moved(gradient: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """(k,): the features of which some output has a gradient."""
-    is_moved = gradient != 0.0
-    # The common case apart: numpy is slow at reducing rows of one.
-    moved: NDArray[np.bool_] = is_moved[:, 0] if is_moved.shape[1] == 1 else is_moved.any(axis=1)
-    return moved
 
 
 def _check_finite(problem: Problem, result: Result, place: str) -> None:
