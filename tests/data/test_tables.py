@@ -233,6 +233,15 @@ def test_cells_of_the_wrong_kind_are_named_or_skipped(tmp_path, wrong):
     assert read_dataset(str(path), like=out, on_error="skip").n_rows == 26
 
 
+def test_lines_that_are_no_json_objects_are_skipped_alone(tmp_path):
+    path = tmp_path / "a.jsonl"
+    right = [f'{{"y": {n % 2}, "n": {n}}}' for n in range(25)]
+    wrong = ['{"y": 1, "n": ', "[1, 2]", "word", '{"y": 1, "n": "word"}']
+    path.write_text("\n".join([*right[:5], *wrong[:2], *right[5:20], *wrong[2:], *right[20:]]))
+    data = read_dataset(str(path), label="y", on_error="skip", scale="none", shuffle=None)
+    np.testing.assert_array_equal(data.read(0).labels[:, 0], np.arange(25) % 2)
+
+
 LABELS = pandas.DataFrame({"y": [0, 1] * 3})
 COLOURS = pandas.Series(["red", "blue"] * 3, dtype="category")
 

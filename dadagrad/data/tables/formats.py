@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -217,8 +218,12 @@ def read_json(
             line = int(line_numbers[wrong or 0])
             if on_error == "raise" or wrong is None:
                 raise InputError(f"{place_of(line)}: {reason}") from None
-            line_numbers = np.delete(line_numbers, wrong)
-            problems.append((line, reason))
+            wrong_lines = [line]
+            if not _is_object(lines[line]):  # Arrow names the first of maybe many
+                later = line_numbers[wrong + 1 :].tolist()
+                wrong_lines += [other for other in later if not _is_object(lines[other])]
+            problems += [(each, reason) for each in wrong_lines]
+            line_numbers = np.setdiff1d(line_numbers, wrong_lines)
     names = set(table.schema.names)
     for name in required or ():
         if name not in names:
@@ -246,6 +251,13 @@ def _json_problem(line: bytes) -> str | None:
     except UnicodeDecodeError:
         return NOT_UTF8
     return None
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _flatten(table: pa.Table) -> pa.Table:
