@@ -36,6 +36,10 @@ FETCH_SECONDS = 10.0
 STUCK_ANSWERS = 2
 """Answers of the scheduler that show a task on no running worker before it is submitted again."""
 
+MAX_PAUSED = 5
+"""Times that a task may be submitted again while workers pause. Dask counts the workers that die at
+a task, but not under its next key."""
+
 
 class RoundLost(DadagradError):
     """The round must begin again: a worker has left, or does not have what it should."""
@@ -46,7 +50,8 @@ class _Task:
     future: Future[Any]
     to_events: ToEvents
     worker: str | None
-    submit_again: Callable[[str | None], None]
+    submit_again: Callable[[str | None, int], None]
+    n_paused: int
     finished: float | None = None
     times_stuck: int = 0
 
@@ -91,7 +96,7 @@ class PendingTasks:
         if status is not None:
             self.threads = status.running
             if status.processing is not None:
-                self._submit_stuck_again(status.processing)
+                self._submit_stuck_again(status.processing, status.n_idle > 0)
 
     def submit(
         self,
@@ -102,8 +107,12 @@ class PendingTasks:
         *,
         with_job: bool = False,
         priority: int = 0,
+        n_paused: int = 0,
     ) -> None:
-        """Submit a call of `function`, preferably to `worker`; `to_events` converts the result."""
+        """Submit a call of `function`, preferably to `worker`; `to_events` converts the result.
+
+        `n_paused` counts the submissions before that were stuck while workers paused.
+        """
         self._count += 1
         key = f"dadagrad-{function.__name__}-{self._run}-{self._count}"
         future = self._client.submit(
@@ -117,10 +126,13 @@ class PendingTasks:
             allow_other_workers=worker is not None,
         )
 
-        def submit_again(worker: str | None) -> None:
-            self.submit(to_events, worker, function, work, with_job=True, priority=priority)
+        def submit_again(worker: str | None, n_paused: int) -> None:
+            self.submit(
+                to_events, worker, function, work,
+                with_job=True, priority=priority, n_paused=n_paused,
+            )  # fmt: skip
 
-        self._tasks[key] = _Task(future, to_events, worker, submit_again)
+        self._tasks[key] = _Task(future, to_events, worker, submit_again, n_paused)
         self._completed.add(future)
 
     def next_result(self) -> tuple[Future[Any], ToEvents, Any] | None:
@@ -145,11 +157,11 @@ class PendingTasks:
             self.monitor.check()
             raise run_lost("the scheduler was restarted, or gave up a task for another reason")
         if result is None:
-            task.submit_again(task.worker)
+            task.submit_again(task.worker, task.n_paused)
             return None
         return future, task.to_events, result
 
-    def _submit_stuck_again(self, processing: frozenset[str]) -> None:
+    def _submit_stuck_again(self, processing: frozenset[str], some_pause: bool) -> None:
         """Submit tasks again that no running worker has."""
         for key, task in list(self._tasks.items()):
             # A result may also be lost before it has been fetched.
@@ -158,7 +170,9 @@ class PendingTasks:
                 if task.times_stuck >= STUCK_ANSWERS:
                     del self._tasks[key]
                     self._client.cancel([task.future])
-                    task.submit_again(None)
+                    if task.n_paused + some_pause > MAX_PAUSED:
+                        raise _out_of_memory("pausing", f"{MAX_PAUSED} of them at {key}")
+                    task.submit_again(None, task.n_paused + some_pause)
 
     def _fetch_again(self) -> None:
         """Fetch finished results again that do not arrive."""
@@ -181,13 +195,17 @@ def identity(job: object) -> object:
 def _task_error(error: BaseException) -> BaseException:
     """Return the error to raise for a task that ended with `error`."""
     if isinstance(error, KilledWorker):
-        translated = TrainingError(
-            f"the workers of the cluster keep dying at the same task ({error}); they probably run "
-            "out of memory: give them more, or make smaller partitions"
-        )
+        translated = _out_of_memory("dying", str(error))
     elif isinstance(error, NoValidWorkerError):
         translated = run_lost(f"the scheduler gave up waiting for workers ({error})")
     else:
         return error
     translated.__cause__ = error
     return translated
+
+
+def _out_of_memory(verb: str, details: str) -> TrainingError:
+    return TrainingError(
+        f"the workers of the cluster keep {verb} at the same task ({details}); they probably run "
+        "out of memory: give them more, or make smaller partitions"
+    )
