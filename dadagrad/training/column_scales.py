@@ -58,8 +58,9 @@ def measure_scales(
         stop = np.searchsorted(loaded.indptr, MAX_ENTRIES - n_entries, side="right") - 1
         rows = loaded.slice(0, min(MAX_ROWS - n_rows, int(stop)))
         if rows.values is not None and rows.nnz:
-            positions, indices = relabel(rows.indices, rows.n_local)
+            positions, numbers = relabel(rows.indices, rows.n_local)
             ids.append(look_up(rows.vocabulary, positions))
+            indices = numbers.astype(np.intp)  # numpy counts int32 at a fifth of the speed
             sizes = np.abs(rows.values)
             if rows.row_scale is not None:
                 sizes = sizes * np.repeat(rows.row_scale, np.diff(rows.indptr))
