@@ -1,6 +1,7 @@
 """Settings of all tests, and the marker of those that start processes."""
 
 import os
+import signal
 from types import CodeType, FunctionType, ModuleType
 
 import pytest
@@ -45,8 +46,12 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Have pytest-xdist take the files in the order of `pytest_collection_modifyitems`."""
+    """Have pytest-xdist keep the order of `pytest_collection_modifyitems`, and heed signals."""
     config.option.loadscopereorder = False
+    # nohup and jobs in the background ignore these, and processes inherit that.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
