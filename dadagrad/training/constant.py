@@ -137,13 +137,12 @@ def _best_scores(
     problem: Problem, targets: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """The score of the least mean loss of each column of `targets`: there its slope is 0."""
-    zeros = np.zeros(targets.shape)
     low, high = np.full((2, targets.shape[1]), MAX_SCORE) * [[-1.0], [1.0]]
     if problem.task == "regression" and problem.loss.link == "identity":
         low, high = targets.min(axis=0), targets.max(axis=0)
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
-        slopes = problem.loss.slope(middle + zeros, targets)
+        slopes = problem.loss.slope(np.full(targets.shape, middle), targets)
         rises = weights @ slopes > 0.0
         low, high = np.where(rises, low, middle), np.where(rises, middle, high)
     best: NDArray[np.float64] = 0.5 * (low + high)

@@ -182,7 +182,7 @@ def calibrate(
     """
     calibration = calibration or problem.config.calibration
     fitted: list[tuple[Calibration, float]] = []
-    for metrics in (*passes[:1], *passes[1:][-1:]):
+    for metrics in passes if len(passes) == 1 else (passes[0], passes[-1]):
         histogram = metrics.histogram[setting]
         if not histogram.any():
             continue

@@ -118,7 +118,10 @@ def test_a_worker_is_killed_at_its_memory_limit(times, config, nursery, data, tm
             result = train(hungry, config, client=cluster.address)
             assert bits(result) == bits(train(data, config))
         else:
-            reasons = {CONFIG: "keep (dying|pausing) at", STREAMS: "dying|a round failed"}
+            reasons = {
+                CONFIG: "keep (dying|pausing) at the same task",
+                STREAMS: "dying|a round failed",
+            }
             message = f"({reasons[config]}).*run out of memory[:,] give them more"
             with pytest.raises(TrainingError, match=message):
                 train(hungry, config, client=cluster.address)

@@ -170,9 +170,11 @@ class PendingTasks:
                 if task.times_stuck >= STUCK_ANSWERS:
                     del self._tasks[key]
                     self._client.cancel([task.future])
-                    if task.n_paused + some_pause > MAX_PAUSED:
-                        raise _out_of_memory("pausing", f"{MAX_PAUSED} of them at {key}")
-                    task.submit_again(None, task.n_paused + some_pause)
+                    n_paused = task.n_paused + some_pause
+                    if n_paused > MAX_PAUSED:
+                        details = f"{key}, submitted again {MAX_PAUSED} times"
+                        raise _out_of_memory("pausing", details)
+                    task.submit_again(None, n_paused)
 
     def _fetch_again(self) -> None:
         """Fetch finished results again that do not arrive."""
