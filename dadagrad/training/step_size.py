@@ -49,6 +49,10 @@ SMALL_SHARE, SMALL_ROWS, SHARE = 5, 16_384, 46
 """The trial has one row in 5 up to 16,384 rows, a pass over small data; or one in 46 if these are
 more, a tenth of a pass over large data."""
 
+RARE_ROWS = 500
+"""Rows without the most frequent label that the trial has at least, up to `SMALL_ROWS` rows: there
+are about as many mistakes, and few of them tell nothing."""
+
 PLAIN_ROWS = 1_024
 """Rows of the trial of an algorithm that is not compiled."""
 
@@ -93,12 +97,14 @@ def first_rows(data: Dataset, schedule: Schedule, compiled: bool) -> list[tuple[
     """Return the partitions of the trial, in the order of the first pass, with the rows of each.
 
     They are a fifth of the rows, but at least 5,000 and at most 16,384; or one in 46 if that is
-    more, up to 262,144 rows and 16 million non-zeros. Algorithms that are not compiled have 1,024.
+    more, up to 262,144 rows and 16 million non-zeros. Where one label is far more frequent than the
+    others, they are more than a fifth. Algorithms that are not compiled have 1,024.
     """
     schedule = schedule.first
     n_rows = sum(schedule.partition_rows)
     entries = sum(each.nnz for each in data.partitions[: len(schedule.partition_rows)])
-    missing = max(MIN_ROWS, min(n_rows // SMALL_SHARE, SMALL_ROWS), n_rows // SHARE)
+    small = max(n_rows // SMALL_SHARE, _rows_until_rare(data))
+    missing = max(MIN_ROWS, min(small, SMALL_ROWS), n_rows // SHARE)
     missing = min(missing, MAX_ROWS, max(MAX_ENTRIES * n_rows // max(entries, 1), 1))
     missing = missing if compiled else PLAIN_ROWS
     parts = []
@@ -108,6 +114,13 @@ def first_rows(data: Dataset, schedule: Schedule, compiled: bool) -> list[tuple[
             parts.append((partition, used))
         missing -= used
     return parts
+
+
+def _rows_until_rare(data: Dataset) -> int:
+    """Rows among which `RARE_ROWS` are likely to lack the most frequent label of some column."""
+    all_counts = [column.counts for column in data.schema.label_columns if column.counts]
+    rare = sum(1.0 - max(counts) / max(sum(counts), 1) for counts in all_counts)
+    return math.ceil(RARE_ROWS / rare) if rare else 0
 
 
 def _read(

@@ -84,6 +84,17 @@ def test_the_trial_takes_a_pass_over_small_data_and_a_tenth_of_one_over_large(
     assert [partition for partition, _ in parts] == list(schedule.order(0))[: len(parts)]
 
 
+@pytest.mark.parametrize(("rare", "tried"), [(0.5, 8_000), (0.05, 10_000), (0.001, 16_384)])
+def test_the_trial_takes_more_rows_of_data_with_rare_labels(rare, tried):
+    data = make_data((40,) * 5)
+    data.partitions = tuple(replace(each, n_rows=8_000) for each in data.partitions)
+    (label,) = data.schema.label_columns
+    label = replace(label, counts=(round(40_000 * (1 - rare)), round(40_000 * rare)))
+    data.schema = replace(data.schema, label_columns=(label,))
+    schedule = make_schedule_of(data, TrainConfig(batch_size=1))
+    assert sum(rows for _, rows in module.first_rows(data, schedule, True)) == tried
+
+
 def test_rows_without_weight_cannot_tell():
     rows = make_data((50,)).read(0)
     data = as_dataset([replace(rows, weights=np.zeros(50, np.float32))])
