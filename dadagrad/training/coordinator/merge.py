@@ -79,7 +79,7 @@ Learned: TypeAlias = FeatureSlice[State]
 Shard: TypeAlias = list[slice]
 """The places of some neighbouring features in what each stream learned."""
 
-SHARD_ENTRIES = 1 << 18
+SHARD_ENTRIES = 1 << 15
 """Changed features of a shard, counted once for each stream."""
 
 MAX_SHARDS = 256
