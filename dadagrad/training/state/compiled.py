@@ -259,9 +259,9 @@ class State(TrainingState):
         """Positions, increasing, of the features whose sums differ from those of `before`."""
 
         def differing(name: str) -> list[NDArray[np.int64]]:
-            return list(
-                map(different, _records(getattr(self, name)), _records(getattr(before, name)))
-            )
+            # Whole numbers are compared in half the time.
+            records = (_records(getattr(state, name)).view(np.int64) for state in (self, before))
+            return list(map(different, *records))
 
         groups = differing("accumulators")
         if self.last_update.size:
@@ -328,12 +328,11 @@ class RemoteWeights(State):
 
 def overflowed(ids: NDArray[np.int64], accumulators: NDArray[np.float32]) -> int | None:
     """The first of the `ids` whose sums, in the first axis, are not all finite; None if all are."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(accumulators.sum()):  # several times as fast as a look at each
-            return None
+    finite = np.isfinite(accumulators)
+    if finite.all():  # the common case apart: numpy is slow at reducing short rows
+        return None
     others = tuple(range(1, accumulators.ndim))
-    wrong = np.flatnonzero(~np.isfinite(accumulators).all(axis=others))
-    return int(ids[wrong[0]]) if len(wrong) else None
+    return int(ids[finite.all(axis=others).argmin()])
 
 
 def _rows_like(array: NDArray[Any], n_rows: int) -> NDArray[Any]:
