@@ -20,19 +20,24 @@ def make_frame(n_rows=200):
     return pandas.DataFrame(
         {
             "age": np.where(random.random(n_rows) < 0.1, np.nan, age),
-            "job": random.choice(["cook ", "nurse", ""], n_rows),
+            "job": random.choice(np.array(["cook ", "nurse", "", np.nan], object), n_rows),
             "zip": random.integers(0, 5, n_rows),
+            "size": random.choice(np.array([1.0, 2.5, 3.0, np.nan]), n_rows),
+            "rooms": random.choice(np.array([1.0, 2.0, 3.0, np.nan]), n_rows),
             "open": random.random(n_rows) < 0.5,
             "said": [" ".join(random.choice(words, 7)) for _ in range(n_rows)],
             "tags": [list(random.choice(words, 2)) for _ in range(n_rows)],
             "on": pandas.Timestamp("2024-05-31") + pandas.to_timedelta(np.arange(n_rows), "D"),
+            "at": pandas.Timestamp("2024-05-31") + pandas.to_timedelta(6 * np.arange(n_rows), "h"),
             "y": np.where(age > 20, "old", "young"),
         }
     )
 
 
 FRAME = make_frame()
-TABLE = {"label": "y", "categories": "zip", "cross": "job:zip", "hash_bits": 10}
+CHOSEN = {"categories": ["zip", "size"], "cross": ["job:zip", "rooms:job"], "hash_bits": 10}
+TABLE = {"label": "y"} | CHOSEN
+DATES = ["on", "at"]
 TEXT = {"label": "y", "text_column": "said", "hash_bits": 10}
 
 
@@ -40,9 +45,9 @@ TEXT = {"label": "y", "text_column": "said", "hash_bits": 10}
     "options",
     [
         TABLE,
-        TABLE | {"ignore": "on"},
-        TABLE | {"ignore": "on", "norm": "l2", "ngrams": 2},
-        TABLE | {"ignore": "on", "scale": "none"},
+        TABLE | {"ignore": DATES},
+        TABLE | {"ignore": DATES, "norm": "l2", "ngrams": 2},
+        TABLE | {"ignore": DATES, "scale": "none"},
         TEXT,
         TEXT | {"ngrams": 2, "binary": True, "norm": "l2"},
     ],
@@ -53,6 +58,9 @@ def test_a_row_has_the_score_that_it_has_among_others(options):
     expected = model.decision_function(FRAME)
     alone = np.concatenate([model.decision_function(row) for row in rows])
     np.testing.assert_allclose(alone, expected, atol=1e-5)
+    frames = np.concatenate([model.decision_function(FRAME[n : n + 1]) for n in range(40)])
+    np.testing.assert_allclose(frames, expected[:40], atol=1e-5)
+    np.testing.assert_allclose(model.decision_function(rows), expected, atol=1e-5)
     assert model.predict(rows[0]).tolist() == model.predict(FRAME)[:1].tolist()
     assert set(model.predict(FRAME)) <= {"old", "young"}
     assert model.predict_proba(rows[0]).shape == (1, 2)
@@ -80,7 +88,7 @@ def test_rows_of_a_matrix_are_matrices_and_dicts():
 
 def test_a_row_of_another_kind_is_refused():
     model = dadagrad.train(FRAME, **TABLE, **SETTINGS).model
-    other = dadagrad.train(FRAME, **TABLE | {"ignore": "on"}, **SETTINGS).model
+    other = dadagrad.train(FRAME, **TABLE | {"ignore": DATES}, **SETTINGS).model
     row = FRAME.drop(columns="y").to_dict("records")[0]
     for trained in (model, other):
         for wrong, message in (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\
 """Texts that stand for a missing number."""
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 """Other texts of booleans, and those of Arrow."""
+
+DAY = 86_400_000_000
+"""Microseconds of a day."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _ZONES = (None, "UTC")
@@ -37,6 +40,20 @@ class Batch:
     skipped: int = 0
     lines: Callable[[], NDArray[np.int64]] | None = None
     notes: tuple[Note, ...] = ()
+
+
+def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """A table of rows, each of which has the cells by column, as Arrow reads cells of pandas."""
+    names = list(rows[0]) if rows else []
+    columns = [pa.array([row.get(name) for row in rows], from_pandas=True) for name in names]
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+def is_missing(cell: object) -> bool:
+    """True for None, and for what NumPy and pandas have in the place of a missing value."""
+    return cell is None or (
+        not isinstance(cell, str | int | Sized) and str(cell) in ("nan", "NaT", "<NA>")
+    )
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -63,7 +80,7 @@ def suits(cells: pa.Array, kind: str) -> bool:
         return True
     if kind in ("number", "code"):
         return is_number(stored) or bool(types.is_boolean(stored))
-    if kind == "date":
+    if kind in ("date", "time"):
         return is_date(stored)
     if is_list(stored) and kind in ("text", "words"):
         return is_text(stored.value_type) or bool(types.is_null(stored.value_type))
@@ -102,22 +119,26 @@ def as_number(text: str) -> float:
 def to_categories(cells: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     """Codes of cells, and the text of each code; a missing cell is the empty text.
 
-    A whole number has the same text whatever its type: 3 and 3.0 are one category.
+    A whole number has the same text whatever its type: 3 and 3.0 are one category. No text depends
+    on other cells.
     """
-    if types.is_floating(cells.type) and np.all(_fraction(cells) == 0):
-        cells = pc.cast(cells, pa.int64())
     if not types.is_dictionary(cells.type):
         cells = cells.dictionary_encode()
     codes = pc.fill_null(pc.cast(cells.indices, pa.int64()), len(cells.dictionary))
-    texts = pc.cast(cells.dictionary, pa.string())
+    values = cells.dictionary
+    texts = pc.cast(values, pa.string())
+    if types.is_floating(values.type):
+        texts = pc.if_else(pc.is_nan(values), "", _whole_texts(values, texts))
     texts = pc.fill_null(pc.utf8_trim_whitespace(texts), "")
     return codes.to_numpy(zero_copy_only=False), pa.concat_arrays([texts, pa.array([""])])
 
 
-def _fraction(cells: pa.Array) -> NDArray[np.float64]:
-    numbers = pc.fill_null(pc.cast(cells, pa.float64()), 0).to_numpy(zero_copy_only=False)
-    whole = np.isfinite(numbers) & (np.abs(numbers) < 2**53)
-    return np.where(whole, numbers - np.round(np.where(whole, numbers, 0)), np.nan)
+def _whole_texts(numbers: pa.Array, texts: pa.Array) -> pa.Array:
+    """The texts of numbers as those of integers where they are whole."""
+    floats = pc.fill_null(pc.cast(numbers, pa.float64()), np.nan)
+    whole = pc.and_(pc.equal(pc.floor(floats), floats), pc.less(pc.abs(floats), 2.0**53))
+    integers = pc.cast(pc.if_else(whole, floats, 0.0), pa.int64())
+    return pc.if_else(whole, pc.cast(integers, pa.string()), texts)
 
 
 def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:

@@ -17,6 +17,7 @@ from pyarrow import types
 from dadagrad.data.parquet_columns import is_list, is_text
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.cells import (
+    DAY,
     is_date,
     is_number,
     is_value,
@@ -26,12 +27,13 @@ from dadagrad.data.tables.cells import (
 )
 from dadagrad.errors import InputError, name_options
 
-Kind = Literal["number", "code", "category", "date", "text", "words"]
+Kind = Literal["number", "code", "category", "date", "time", "text", "words"]
 PLURALS: dict[str, str] = {
     "number": "numbers",
     "code": "codes (numbers and categories)",
     "category": "categories",
     "date": "dates",
+    "time": "dates with the time of day",
     "text": "text",
     "words": "words",
 }
@@ -64,7 +66,12 @@ class Column:
     @property
     def is_number(self) -> bool:
         """True if the column has a feature for its number."""
-        return self.kind in ("number", "code", "date")
+        return self.kind in ("number", "code") or self.is_date
+
+    @property
+    def is_date(self) -> bool:
+        """True if parts of its dates have features."""
+        return self.kind in ("date", "time")
 
     @property
     def is_category(self) -> bool:
@@ -194,7 +201,7 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
     if is_number(kind):
         return _kind_of_numbers(to_numbers(cells)[0])
     if is_date(kind):
-        return "date"
+        return _kind_of_dates(cells)
     if is_list(kind) and (is_text(kind.value_type) or types.is_null(kind.value_type)):
         return "words"
     if types.is_boolean(kind) or (types.is_dictionary(kind) and is_value(kind)):
@@ -224,7 +231,7 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
         return "category"
     # Texts that are no times are read one by one, so a few are tried first.
     if not (to_times(filled.slice(0, 20))[1].any() or to_times(filled)[1].any()):
-        return "date"
+        return _kind_of_dates(filled)
     texts = to_texts(filled)  # sentences differ from row to row
     mean_words = sum(len(text.split()) for text in texts) / len(texts)
     several = 2 * len(set(texts)) >= len(texts)
@@ -247,6 +254,12 @@ def _kind_of_numbers(numbers: NDArray[np.float64]) -> Kind:
     n_codes = len(np.unique(present))
     few = 2 < n_codes <= min(_MAX_CODES, len(present) // _ROWS_OF_CODE)
     return "code" if few else "number"
+
+
+def _kind_of_dates(cells: pa.Array) -> Kind:
+    """Times if one of the dates has a time of day, other than midnight."""
+    microseconds = pc.cast(pc.drop_null(to_times(cells)[0]), pa.int64()).to_numpy()
+    return "time" if (microseconds % DAY).any() else "date"
 
 
 def column_from_json(plain: Any) -> Column:

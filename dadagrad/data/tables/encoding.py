@@ -17,6 +17,7 @@ from dadagrad.data.reading.files import count_lines
 from dadagrad.data.reading.options import Delimiter, Options
 from dadagrad.data.tables.cells import (
     BOOLEANS,
+    DAY,
     Batch,
     is_value,
     suits,
@@ -34,7 +35,6 @@ from dadagrad.kernels import parsing
 _NO_CELL = -1
 _FNV_PRIME = np.uint64(16777619)
 _MASK = np.uint64(0x7FFFFFFF)
-_DAY = 86_400_000_000  # microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +166,11 @@ class _Encoding:
     def _add_numbers(self, column: Column, cells: pa.Array) -> NDArray[np.bool_]:
         """Add a number, or that it is missing; zeros are not stored. Returns the right rows."""
         number = self.encoder.number_of[column.name]
-        if column.kind == "date":
+        if column.is_date:
             times, wrong = to_times(cells)
-            self._add_parts_of_dates(column.name, times)
+            self._add_parts_of_dates(column, times)
             microseconds = pc.cast(times, pa.int64()).to_numpy(zero_copy_only=False)
-            numbers, needed = microseconds / _DAY, "dates such as 2024-05-31"
+            numbers, needed = microseconds / DAY, "dates such as 2024-05-31"
         else:
             numbers, wrong = to_numbers(cells)
             needed = "finite numbers"
@@ -233,13 +233,13 @@ class _Encoding:
         self._note(prefix, texts.filter(pa.array(occurs)), hashed[occurs])
         return codes, hashed, texts
 
-    def _add_parts_of_dates(self, name: str, times: pa.Array) -> None:
+    def _add_parts_of_dates(self, column: Column, times: pa.Array) -> None:
         """Add month, day of the week and hour as categories; they repeat, unlike the time."""
         parts = {"month": pc.month(times), "weekday": pc.day_of_week(times)}
-        if (pc.fill_null(pc.cast(times, pa.int64()), 0).to_numpy() % _DAY).any():
+        if column.kind == "time":
             parts["hour"] = pc.hour(times)
         for part, numbers in parts.items():
-            self._add_category(f"{name}.{part}=", numbers, missing=False)
+            self._add_category(f"{column.name}.{part}=", numbers, missing=False)
 
     def _add_words(self, name: str, cells: pa.Array) -> None:
         """Add the feature ``name=word`` of each item of a list."""

@@ -21,7 +21,7 @@ from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import Place, place
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Delimiter, Options
-from dadagrad.data.tables.cells import Batch
+from dadagrad.data.tables.cells import Batch, columns_of_rows
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     NOT_UTF8,
@@ -282,7 +282,7 @@ def to_table(frame: Any, name: str) -> pa.Table:
         if isinstance(frame, pa.RecordBatch):
             return pa.Table.from_batches([frame])
         if isinstance(frame, list):
-            return pa.Table.from_pylist(frame)
+            return pa.Table.from_batches([columns_of_rows(frame)])
         if hasattr(frame, "iloc"):
             return pa.Table.from_pandas(frame, preserve_index=False)
         return pa.table(frame)

@@ -12,11 +12,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import Entries, finish_entries
-from dadagrad.data.tables.cells import BOOLEANS, MISSING, Batch, as_number
+from dadagrad.data.tables.cells import (
+    BOOLEANS,
+    MISSING,
+    Batch,
+    as_number,
+    columns_of_rows,
+    is_missing,
+)
 from dadagrad.data.tables.columns import no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
@@ -39,7 +45,7 @@ class RowReader:
         self._numbers = encoder.numbers
         self._first = len(encoder.numbers)
         self._columns = [(column.name, column.kind) for column in encoder.columns]
-        self._has_dates = any(kind == "date" for _, kind in self._columns)
+        self._has_dates = any(column.is_date for column in encoder.columns)
         self._is_scaled = any((c.center, c.scale) != (0.0, 1.0) for c in self._numbers)
 
     def __call__(self, row: Any) -> Entries:
@@ -56,8 +62,7 @@ class RowReader:
         return finish_entries(ids, values, binary=encoder.binary, norm=encoder.norm)
 
     def _read_by_arrow(self, row: Mapping[str, Any]) -> Entries:
-        table = pa.RecordBatch.from_pylist([dict(row)])
-        batch = Batch(table, lambda number: "the row")
+        batch = Batch(columns_of_rows([row]), lambda number: "the row")
         block = self._encoder.finish(TableParser(self._encoder, _UNLABELLED).encode(batch))
         values = np.ones(block.nnz, np.float32) if block.values is None else block.values
         if block.row_scale is not None:
@@ -87,7 +92,9 @@ class RowReader:
         return ids, values
 
     def _number(self, name: str, cell: Any) -> float:
-        text = "" if cell is None else str(cell).strip()
+        if isinstance(cell, int | float | np.number | np.bool_):
+            return float(cell)
+        text = "" if is_missing(cell) else str(cell).strip()
         number = math.nan if text in MISSING else as_number(text)
         if math.isnan(number) and text not in MISSING:
             raise InputError(f"the row: column {shown(name)} holds {shown(text)}, not a number")
@@ -102,12 +109,19 @@ class RowReader:
                 text = _category(row[name])
                 hashes[name] = abs(murmur(f"{name}={BOOLEANS.get(text, text)}"))
                 ids.append(first + (hashes[name] & mask))
+            elif kind == "code":
+                number = self._number(name, row[name])
+                hashes[name] = abs(murmur(f"{name}={_category(number)}"))
+                if not math.isnan(number):
+                    ids.append(first + (hashes[name] & mask))
             elif kind == "words":
-                words = [f"{name}={_category(word)}" for word in row[name] or ()]
+                items = () if is_missing(row[name]) else row[name]
+                words = [f"{name}={_category(word)}" for word in items]
                 ids += [first + (abs(murmur(word)) & mask) for word in words]
             elif kind == "text":
                 prefix = "" if encoder.is_text else f"{name}="
-                runs = runs_of_text(row[name] or "", encoder.ngrams)
+                text = "" if is_missing(row[name]) else row[name]
+                runs = runs_of_text(text, encoder.ngrams)
                 signed = [murmur(prefix + run) for run in runs]
                 ids += [first + (abs(hashed) & mask) for hashed in signed]
                 if not encoder.binary:
@@ -138,10 +152,10 @@ def _category(cell: Any) -> str:
     """Text of a category, as `to_categories` has it."""
     if isinstance(cell, str):
         return cell.strip()
-    if cell is None:
+    if is_missing(cell):
         return ""
     if isinstance(cell, bool | np.bool_):
         return "true" if cell else "false"
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
+    if isinstance(cell, float | np.floating) and abs(number := float(cell)) < 2**53:
+        return str(int(number) if number.is_integer() else cell)
     return str(cell).strip()
