@@ -225,7 +225,10 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         """
         return self._partial_fit(X, y, sample_weight)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, query: Any = None, *, saved: bool = True
+    ) -> Self:
+        """Train from the start, with the checkpoints that are wanted if it is to be `saved`."""
         self._check_loss()
         seed = self._seed()
         data = self._make_dataset(X, y, sample_weight, query, seed, reset=True, new_labels=True)
@@ -233,7 +236,8 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             raise InputError("every sample_weight is zero; training needs a row of weight above 0")
         config = self._config(seed)
         resources = {"threads": self.threads, "client": self.client}
-        state = fit(data, config, resources, self.checkpoints, self.verbose, self.callbacks)
+        checkpoints = self.checkpoints if saved else None
+        state = fit(data, config, resources, checkpoints, self.verbose, self.callbacks)
         return self._keep(state, passes=config.passes, calls=0)
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
@@ -373,7 +377,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _block_scores(self, X: Any) -> NDArray[np.float64]:
         if not X.shape[0]:  # a filter may leave a block without rows
             return np.zeros((0, len(self.intercept_)))
-        X = check_array(X, accept_sparse="csr", dtype=FLOATS, input_name="X", estimator=self)
+        # Sparse coefficients are float64, and a product needs both alike.
+        dtype = np.float64 if self._state.sparse else FLOATS
+        X = check_array(X, accept_sparse="csr", dtype=dtype, input_name="X", estimator=self)
         products = safe_sparse_dot(X, self._state.coefficients.T, dense_output=True)
         scores: NDArray[np.float64] = products + self._state.model.intercept
         return scores

@@ -43,7 +43,8 @@ _DOCS = """
 class CrossValidated(_Estimator):
     """Choice among all combinations of lists of `step_size`, `l1` and `l2`.
 
-    All settings of a fold are trained in one stream over its rows. The best is fitted to all rows.
+    All settings of a fold are trained in one stream over its rows. The best is fitted to all rows,
+    with `checkpoints` if they are wanted.
     """
 
     cv: Any
@@ -90,7 +91,8 @@ class CrossValidated(_Estimator):
     ) -> list[float]:
         """Score each setting, trained on the rows `train`, on the rows `test`."""
         X_train, y_train = _safe_indexing(X, train), _safe_indexing(y, train)
-        self._fit(X_train, y_train, None if weights is None else weights[train])
+        weights_train = None if weights is None else weights[train]
+        self._fit(X_train, y_train, weights_train, saved=False)  # checkpoints are those of all rows
         fitted, scorer = self._state, check_scoring(self, self.scoring)
         scores = []
         for number, setting in enumerate(fitted.report["settings"]):

@@ -25,7 +25,12 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.execution import Run, resolve_config
-from dadagrad.training.initial import InitialState, continue_problem, load_with_state
+from dadagrad.training.initial import (
+    InitialState,
+    config_of,
+    continue_problem,
+    load_with_state,
+)
 from dadagrad.training.messages import Place
 from dadagrad.training.result import make_model, make_report
 from dadagrad.training.run import resume, train
@@ -93,12 +98,14 @@ class FittedState:
 def restore(source: Any) -> FittedState:
     """Return the state of a `Model` or `TrainResult`, or of the model that was saved at a URL."""
     model, arrays = load_with_state(source)
-    config = TrainConfig.from_json(model.report["config"])
-    problem, state = Problem(config, model.task, model.label_columns, model.n_features), None
+    config = config_of(source, model, {})
+    problem = Problem(config, model.task, model.label_columns, model.n_features)
+    state, earlier = None, None
     if arrays:
-        problem, state = InitialState(model, config, arrays).begin(problem)
+        problem, state, earlier = InitialState(model, config, arrays).begin(problem)
     origin = MemoryDataset((), model.schema, str(model.report.get("data")))
-    place = Place(steps=model.report.get("steps", 0))
+    passes = () if earlier is None else (earlier,)
+    place = Place(steps=model.report.get("steps", 0), passes=passes)
     return FittedState(problem, state, place, origin, model.report, _model=model)
 
 

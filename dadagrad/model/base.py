@@ -59,10 +59,13 @@ class LinearModel:
     names: Mapping[int, str] = field(default_factory=dict)
     calibration: Calibration = Uncalibrated()  # noqa: RUF009 (frozen)
     report: dict[str, Any] = field(default_factory=dict)
+    user_link: Link = "identity"
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
             raise InputError(f"the task is {self.task!r}; it must be one of {get_args(Task)}")
+        if self.user_link not in get_args(Link):
+            raise InputError(f"the link is {self.user_link!r}; it must be one of {get_args(Link)}")
         columns = self.label_columns
         if self.task in ("binary", "multiclass") and len(columns) != 1:
             raise InputError(f"a {self.task} model has one label column; {len(columns)} were given")
@@ -186,9 +189,9 @@ class LinearModel:
 
     @property
     def link(self) -> Link:
-        """The meaning of a score; for a loss of a user's own class it is the identity."""
+        """The meaning of a score."""
         name = self.loss.partition(":")[0]
-        return LOSSES[name].link if name in LOSSES else "identity"
+        return LOSSES[name].link if name in LOSSES else self.user_link
 
     @property
     def has_probabilities(self) -> bool:

@@ -86,6 +86,8 @@ class Model(LinearModel):
         The function from scores to probabilities.
     report : dict
         Plain JSON about the training: steps, rows, progressive loss, configuration.
+    user_link : {"identity", "logit", "log"}
+        The `link` of a loss of a user's own class.
     """
 
     def facts(self) -> dict[str, str]:
@@ -191,6 +193,7 @@ class Model(LinearModel):
             "loss": self.loss,
             "task": self.task,
             "calibration": describe(self.calibration),
+            "link": self.link,
             "schema": to_plain(self.schema.to_json(), "schema"),
             "arrays": [asdict(record) for record in records],
             "report": to_plain(self.report, "report"),
@@ -219,6 +222,7 @@ class Model(LinearModel):
                 names={int(key): str(name) for key, name in names.items()},
                 calibration=CALIBRATIONS.make(document.get("calibration", "none")),
                 report=from_plain(content["report"]),
+                user_link=document.get("link", "identity"),
             )
         except (
             DadagradError, LookupError, TypeError, ValueError, AttributeError, RecursionError,

@@ -35,6 +35,9 @@ N_BINS = 2 * OCTAVES * BINS_PER_OCTAVE
 FIRST_KEY = (127 + LEAST_POWER) * BINS_PER_OCTAVE
 """The first 12 bits of a float32 of the least power: sign, exponent and 3 bits of the mantissa."""
 
+LEAST_SLOPE = 1e-9
+"""Slope of log-odds over scores at least, so that the larger score has the larger probability."""
+
 Histogram = NDArray[np.float64]
 """(N_BINS, 2): weight of the rows without and with the label, by score."""
 
@@ -105,6 +108,9 @@ class Platt(Calibration):
             step = np.linalg.solve(curvature + ridge, gradient)
             point = _backtrack(loss, point, step, float(gradient @ step))
         slope, offset = np.append(point, 0.0)[:2].tolist()
+        if slope < LEAST_SLOPE:  # the best for scores that say nothing about the label
+            share = float(weights @ targets / weights.sum())
+            slope, offset = LEAST_SLOPE, 0.0 if even_at_0 else float(np.log(share / (1.0 - share)))
         return replace(self, slope=slope, offset=offset)
 
     def log_odds(self, scores: Array) -> Array:

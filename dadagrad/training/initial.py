@@ -20,6 +20,7 @@ from dadagrad.errors import CorruptionError, InputError
 from dadagrad.model.model import Model
 from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
+from dadagrad.training.progressive import HISTOGRAM, SUMS, ProgressiveMetrics
 from dadagrad.training.result import TrainResult
 from dadagrad.training.state import restore_state, zero_state
 from dadagrad.training.state.base import TrainingState
@@ -58,12 +59,7 @@ class InitialState:
                 f"the model at {initial} was saved without the state of its training; train it "
                 "again with --keep-state"
             )
-        own_objects = {
-            name: value
-            for name, value in objects.items()
-            if not isinstance(value, str | int | float | list | tuple | dict | None)
-        }
-        return cls(model, TrainConfig.from_json(model.report["config"], own_objects), arrays)
+        return cls(model, config_of(initial, model, objects), arrays)
 
     def adopt(self, data: Dataset) -> Dataset:
         """Return `data` with the labels of the model, and at least its features."""
@@ -72,8 +68,11 @@ class InitialState:
         labelled = self.model if self.model.has_classes else data.schema
         return with_label_columns(data, labelled.label_columns, n_features)
 
-    def begin(self, problem: Problem) -> tuple[Problem, TrainingState]:
-        """Return `problem` with the choices of the run before, and the state to start from."""
+    def begin(self, problem: Problem) -> tuple[Problem, TrainingState, ProgressiveMetrics | None]:
+        """Return `problem` with the choices of the run before, and its state and metrics.
+
+        The metrics are those of its first pass; None if they were not saved.
+        """
         model = self.model
         # A run changes its state, and others may start from the same.
         arrays = {name: array.copy() for name, array in self.arrays.items()}
@@ -84,6 +83,8 @@ class InitialState:
         before = Problem(self.config, model.task, model.label_columns, model.n_features, scales)
         problem = continue_problem(problem, before)
         try:
+            earlier = ProgressiveMetrics.from_arrays(arrays) if SUMS in arrays else None
+            arrays = {name: arrays[name] for name in arrays if name not in (SUMS, HISTOGRAM)}
             t = float(arrays.pop("t")[0])
             if problem.n_features > model.n_features:
                 arrays = _grow(arrays, model.n_features, problem.n_features)
@@ -91,7 +92,7 @@ class InitialState:
             # With other streams or penalties it begins anew, or there is none.
             if momentum is not None and arrays["momentum"].shape != momentum.shape:
                 arrays["momentum"] = momentum
-            return problem, restore_state(problem, arrays, t)
+            return problem, restore_state(problem, arrays, t), earlier
         except (KeyError, ValueError, IndexError) as error:
             raise CorruptionError(f"the state of the initial model does not fit: {error}") from None
 
@@ -103,6 +104,23 @@ def load_with_state(source: Any) -> tuple[Model, Mapping[str, AnyArray]]:
     if isinstance(source, TrainResult):
         return source.model, source.state_arrays()
     return Model.load(source), Model.load_state(source)
+
+
+def config_of(source: Any, model: Model, objects: Mapping[str, Any]) -> TrainConfig:
+    """Return the configuration of the run that made `model`, which was loaded from `source`.
+
+    A result has its own; else `objects` are settings, of which those of a user's own classes are
+    needed to read it.
+    """
+    if isinstance(source, TrainResult):
+        best: Problem = source.coordinator.problem.settings[source.report["best"]]
+        return best.config
+    own_objects = {
+        name: value
+        for name, value in objects.items()
+        if not isinstance(value, str | int | float | list | tuple | dict | None)
+    }
+    return TrainConfig.from_json(model.report["config"], own_objects)
 
 
 def continue_problem(problem: Problem, before: Problem) -> Problem:

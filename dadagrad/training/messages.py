@@ -46,11 +46,15 @@ class Place:
     steps : int
     passes : tuple of ProgressiveMetrics
         Those of each pass so far; all rows were new in the first alone.
+    earlier : ProgressiveMetrics or None
+        Those of the first passes of the runs before, from whose state this one went on: they
+        calibrate, too.
     """
 
     cursor: Cursor = field(default_factory=Cursor)
     steps: int = 0
     passes: tuple[ProgressiveMetrics, ...] = ()
+    earlier: ProgressiveMetrics | None = None
 
     @property
     def rows(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from dadagrad.kernels.training import Batch
     from dadagrad.problem import Problem
 
+
+SUMS, HISTOGRAM = "progressive", "histogram"
+"""Names of the arrays of metrics that are saved with a state."""
 
 OVERFLOW = (
     "the sums of {feature} have left the range of 32-bit numbers, so its values are too large; "
@@ -112,6 +115,19 @@ class ProgressiveMetrics:
         places, weights = plain["histogram"] or ([], [])
         np.put(histogram, np.array(places, np.int64), weights)
         return cls(*counts, loss, mistakes, histogram)
+
+    def to_arrays(self, setting: int) -> dict[str, NDArray[np.float64]]:
+        """The metrics of a setting as arrays, which are saved with the state of its model."""
+        sums = self.rows, self.entries, self.weight, self.loss[setting], self.mistakes[setting]
+        return {SUMS: np.array(sums, np.float64), HISTOGRAM: self.histogram[setting]}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> ProgressiveMetrics:
+        rows, entries, weight, loss, mistakes = arrays[SUMS].tolist()
+        histogram = arrays[HISTOGRAM][None]
+        return cls(
+            int(rows), int(entries), weight, np.full(1, loss), np.full(1, mistakes), histogram
+        )
 
 
 def n_bins_of(problem: Problem) -> int:

@@ -17,6 +17,7 @@ from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.messages import Place
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.state import state_bytes
 from dadagrad.training.state.base import TrainingState
@@ -75,7 +76,11 @@ class TrainResult:
             assert isinstance(state, State), "several settings are compiled"
             state = state.of_setting(problem, self.report["best"])
         scales = {} if problem.scales is None else {SCALES: problem.scales}
-        return state.arrays | scales | {"t": np.array([state.t])}
+        place, best = self.coordinator.place, self.report["best"]
+        metrics = {}
+        if place.passes:
+            metrics = _with_earlier(place, place.passes[0]).to_arrays(best)
+        return state.arrays | scales | metrics | {"t": np.array([state.t])}
 
     def save(self, url: str, *, keep_state: bool | None = None) -> None:
         """Save the model, with the state from which ``train(..., initial_model=url)`` goes on.
@@ -86,6 +91,11 @@ class TrainResult:
         if keep_state is None:
             keep_state = state_bytes(self.coordinator.problem) <= MAX_KEPT_STATE
         self.model.save(url, self.state_arrays() if keep_state else {})
+
+
+def _with_earlier(place: Place, metrics: ProgressiveMetrics) -> ProgressiveMetrics:
+    """The metrics of a pass, with those of the runs before that this run went on from."""
+    return metrics if place.earlier is None else place.earlier + metrics
 
 
 def make_model(
@@ -114,6 +124,7 @@ def make_model(
         names=data.names(ids),
         calibration=CALIBRATIONS.make(report.get("calibration", "none")),
         report={**report, "config": problem.config.to_json(), "data": data.url},
+        user_link=problem.loss.link,
     )
 
 
@@ -164,7 +175,9 @@ def make_report(
         "complete": complete,
         "settings": settings,
         "best": best,
-        "calibration": describe(calibrate(problem, passes or [first], best)),
+        "calibration": describe(
+            calibrate(problem, [_with_earlier(place, each) for each in passes or [first]], best)
+        ),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
@@ -21,6 +22,7 @@ from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, resto
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.execution import Run, resolve_config, split_holdout
 from dadagrad.training.initial import InitialModel, InitialState
+from dadagrad.training.messages import Place
 from dadagrad.training.result import TrainResult
 
 __all__ = ["TrainResult", "resume", "train"]
@@ -115,7 +117,9 @@ def train(
     """
     options, settings = split_options(settings)
     resources = Resources(threads, workers, client, memory, trace)
-    initial = None if initial_model is None else InitialState.load(initial_model, settings)
+    given = () if config is None else fields(config)
+    objects = {each.name: getattr(config, each.name) for each in given} | settings
+    initial = None if initial_model is None else InitialState.load(initial_model, objects)
     if initial is not None and config is None:
         config = initial.config
     config = make_config(config, settings)
@@ -129,8 +133,8 @@ def train(
     run = Run(data, config, resources, on_error=on_error, messages=messages)
     start = None
     if initial is not None:
-        run.problem, state = initial.begin(run.problem)
-        start, config = Start(state), run.problem.config
+        run.problem, state, earlier = initial.begin(run.problem)
+        start, config = Start(state, Place(earlier=earlier)), run.problem.config
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         raise InputError(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "

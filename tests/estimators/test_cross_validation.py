@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 
 from dadagrad import AdaGradClassifier, AdaGradClassifierCV, AdaGradRegressorCV, InputError
@@ -53,6 +54,14 @@ def test_the_defaults_compare_no_penalty_with_penalties():
     found = AdaGradClassifierCV(cv=2).fit(X, y > 0)
     assert [params["l1"] for params in found.cv_results_["params"]] == [0.0, 1e-6, 1e-5, 1e-4, 1e-3]
     assert found.score(X, y > 0) > 0.85
+
+
+def test_checkpoints_are_those_of_the_fit_to_all_rows(tmp_path):
+    X, y = make_rows()
+    saved = AdaGradRegressorCV(l1=[1e-4, 1e-2], cv=2, checkpoints=str(tmp_path / "run"))
+    plain = clone(saved).set_params(checkpoints=None).fit(X, y)
+    for _ in range(2):
+        assert saved.fit(X, y).model_.digest == plain.model_.digest
 
 
 def test_a_dataset_is_refused(tmp_path):

@@ -98,6 +98,8 @@ def test_l1_makes_zeros_and_sparse_coefficients_predict_the_same():
     dense, scores = model.coef_, model.decision_function(X)
     assert 0 < model.sparsify().coef_.nnz == np.count_nonzero(dense) < dense.size
     assert_allclose(model.decision_function(X), scores, rtol=1e-12)
+    for rows in (scipy.sparse.csr_array(X), scipy.sparse.csr_array(X.astype(np.float32))):
+        assert_allclose(model.decision_function(rows), scores, atol=1e-5)
     assert scipy.sparse.issparse(model.partial_fit(X, y).coef_)
     assert isinstance(model.densify().coef_, np.ndarray)
 
@@ -486,7 +488,10 @@ def test_an_interrupted_fit_resumes_from_its_checkpoints(tmp_path):
 # Together with scikit-learn.
 
 
-@pytest.mark.parametrize("estimator", [AdaGradClassifier("logistic"), AdaGradRegressor()])
+@pytest.mark.parametrize(
+    "estimator",
+    [AdaGradClassifier("logistic"), AdaGradRegressor(), AdaGradClassifier(update="arow")],
+)
 def test_a_pickle_is_small_and_has_the_same_bits(estimator):
     X, y = make_data(rows=2000)
     estimator = clone(estimator).set_params(passes=1, step_size=0.3).fit(X, y)

@@ -73,6 +73,16 @@ def test_few_rows_make_no_certainty(kind, labels):
     assert CALIBRATIONS.make(describe(fitted)) == fitted
 
 
+@pytest.mark.parametrize("kind", ["platt", "isotonic"])
+def test_a_larger_score_never_has_a_smaller_probability(kind):
+    against = histogram_of(np.array([-3.0, -1.0, 1.0, 3.0]), np.array([1, 1, 0, 0]))
+    for even_at_0 in (False, True):
+        fitted = CALIBRATIONS.make(kind).fit(against, even_at_0=even_at_0)
+        chances = expit(fitted.log_odds(np.array([-2.0, 2.0])))
+        assert chances[0] <= chances[1]
+        assert chances == pytest.approx(0.5, abs=1e-6)
+
+
 def make_rows(n_classes, n_rows=6_000):
     """Rows of overlapping classes."""
     random = np.random.default_rng(1)

@@ -190,3 +190,44 @@ def test_a_model_of_an_own_loss_is_evaluated_with_the_loss():
         dadagrad.evaluate(model, data)
     expected = dadagrad.evaluate(model, data, loss="squared-hinge")["loss"]
     assert dadagrad.evaluate(model, data, loss=OwnHinge())["loss"] == pytest.approx(expected)
+
+
+class OwnPoisson(dadagrad.Loss):
+    """The Poisson loss in NumPy."""
+
+    task, link = "regression", "log"
+
+    def value(self, scores, labels):
+        return np.exp(scores) - labels * scores
+
+    def slope(self, scores, labels):
+        return np.exp(scores) - labels
+
+
+def test_scores_of_an_own_loss_mean_what_its_link_says(tmp_path):
+    data = make_data(labels="real")
+    for index in range(len(data.partitions)):
+        data.read(index).labels[:] = np.abs(data.read(index).labels)
+    own, built_in = (
+        dadagrad.train(data, loss=loss, step_size=0.1) for loss in (OwnPoisson(), "poisson")
+    )
+    expected = built_in.model.predict(data)
+    assert (expected > 0.0).all()
+    own.save(str(tmp_path))
+    for model in (own.model, dadagrad.Model.load(str(tmp_path))):
+        np.testing.assert_allclose(model.predict(data), expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("from_disk", [False, True])
+def test_a_run_with_an_own_loss_goes_on(from_disk, tmp_path):
+    data = data_of("loss")
+    first = dadagrad.train(data, loss=OwnHinge(), step_size=0.2)
+    first.save(str(tmp_path))
+    config = dadagrad.TrainConfig(loss=OwnHinge(), step_size=0.2)
+    given = (
+        {"initial_model": str(tmp_path), "config": config}
+        if from_disk
+        else {"initial_model": first}
+    )
+    at_once = dadagrad.train([data, data], config)
+    assert dadagrad.train(data, **given).model.digest == at_once.model.digest

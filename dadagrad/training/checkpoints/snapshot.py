@@ -86,6 +86,7 @@ class CheckpointSaver(CheckpointWriter):
             "cursor": asdict(save.place.cursor),
             "steps": save.place.steps,
             "passes": [metrics.to_json() for metrics in save.place.passes],
+            "earlier": None if save.place.earlier is None else save.place.earlier.to_json(),
             "t": save.state.t,
             "seconds": seconds,
             "holdout_losses": list(self.holdout.losses),
@@ -174,9 +175,10 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
         else:
             restored = restore_state(problem, join_shards(state), meta["t"])
         passes = tuple(map(ProgressiveMetrics.from_json, meta["passes"]))
+        earlier = meta.get("earlier") and ProgressiveMetrics.from_json(meta["earlier"])
         return problem, Start(
             restored,
-            Place(Cursor(**meta["cursor"]), meta["steps"], passes),
+            Place(Cursor(**meta["cursor"]), meta["steps"], passes, earlier),
             meta["seconds"],
             HoldoutRecord(list(map(float, meta.get("holdout_losses", []))), best),
             LearningCurve.from_json(meta["curve"]) if "curve" in meta else LearningCurve(),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator.combine import Progress, combination_of
@@ -211,7 +212,9 @@ class Coordinator:
 
     def _finish_round(self, finished: Round) -> list[Instruction]:
         steps = self.place.steps + self._combination.finish(self._stretches)
-        self.place = Place(finished.after, steps, self._passes_so_far())
+        self.place = replace(
+            self.place, cursor=finished.after, steps=steps, passes=self._passes_so_far()
+        )
         self._round = None
         self._is_working, self._n_merges = False, None
         report = Report(self.place, self.count_nonzeros)

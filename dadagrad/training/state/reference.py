@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 Array = NDArray[np.float64]
 _NO_SQUARES = np.zeros((0, 0))
+_asking = threading.Lock()  # of all states: a lock of its own could not be pickled
 
 
 @dataclass(slots=True)
@@ -57,9 +58,8 @@ class PlainState(TrainingState):
     intercept: Array
     mean: Array
     t: float = 0.0
-    # All weights, once somebody has asked for some; whoever asks meanwhile waits for them.
+    # All weights, once somebody has asked for some; whoever asks meanwhile waits (`_asking`).
     _current: Array | None = None
-    _asking: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @classmethod
     def zero(cls, problem: Problem) -> PlainState:
@@ -96,7 +96,7 @@ class PlainState(TrainingState):
     def _weights_at(self, ids: NDArray[np.int64]) -> Array:
         if self.algorithm.weighs_ids:
             return self.algorithm.weights(self.inner, ids)
-        with self._asking:
+        with _asking:
             if self._current is None:
                 self._current = self.algorithm.weights(self.inner)
             weights: Array = self._current[ids]
