@@ -209,9 +209,11 @@ class ClassWeights:
         weights: dict[str, float] = {}
         for item in text.split(","):
             label, _, weight = item.rpartition("=")
-            if not label.strip():
+            if not label.strip() or label.strip() in weights:
+                problem = "names its label again" if label.strip() else "is not understood"
                 raise InputError(
-                    f"class weight {item!r} is not understood; give 'balanced' or LABEL=WEIGHT,..."
+                    f"class weight {item!r} {problem}; give 'balanced' or LABEL=WEIGHT, once for "
+                    "each label and separated by commas"
                 )
             weights[label.strip()] = Number(minimum=0).parse(f"{name}[{label.strip()}]", weight)
         return weights

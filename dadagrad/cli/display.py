@@ -61,7 +61,7 @@ def number(value: object) -> str:
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.5g}"
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:.5g}"
 
 
 def size_text(n_bytes: int | None) -> str | None:

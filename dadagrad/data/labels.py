@@ -53,11 +53,12 @@ class LabelTable:
 class LabelCollector:
     """The labels of blocks, which are encoded and counted, and then get their final values.
 
-    If `several`, a comma in a text separates several labels of one row.
+    If `several`, a comma in a text separates several labels of one row; `always`, rows may have
+    several even where no text has a comma.
     """
 
-    def __init__(self, *, several: bool = False) -> None:
-        self.several = several
+    def __init__(self, *, several: bool = False, always: bool = False) -> None:
+        self.several, self.always = several, always
         self._texts: dict[str, int] = {}
         self._text_counts: Counter[int] = Counter()
         self._number_counts: list[Counter[float] | None] = []
@@ -125,7 +126,7 @@ class LabelCollector:
         labels = [*map(number_text, numbers), *self._texts]
         repeats = [counts[number] for number in numbers]
         repeats += [self._text_counts[code] for code in range(len(self._texts))]
-        is_set = self.several and any("," in text for text in self._texts)
+        is_set = self.always or (self.several and any("," in text for text in self._texts))
         columns, final = (_sets if is_set else _classes)(labels, repeats)
         return LabelTable(columns, np.array(numbers), final)
 

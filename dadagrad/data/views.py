@@ -24,6 +24,7 @@ from dadagrad.errors import InputError
 from dadagrad.summary import listed
 
 _MAX_SHOWN = 60  # letters of a property of a feature space
+_NOT_SET = LabelColumn("", (0.0,))  # a label that no row has
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +137,23 @@ class DatasetView(Dataset):
         """Return the rows of a piece of a partition, with the label codes of this schema."""
         if piece.stop - piece.start < rows.n_rows:
             rows = rows.slice(piece.start, piece.stop)
-        labels = rows.labels
-        source = self._sources[piece.source]
-        columns = source.schema.label_columns
-        for number, (old, new) in enumerate(zip(columns, self.schema.label_columns, strict=True)):
-            if old.names != new.names and old.names is not None and new.names is not None:
+        source, labels = self._sources[piece.source], rows.labels
+        columns, wanted = source.schema.label_columns, self.schema.label_columns
+        places = _label_places(source.schema, wanted)
+        if places != list(range(len(columns))):
+            labels = np.stack(
+                [np.zeros(rows.n_rows) if each is None else labels[:, each] for each in places],
+                axis=1,
+            )
+        for number, (each, new) in enumerate(zip(places, wanted, strict=True)):
+            old = _NOT_SET if each is None else columns[each]
+            if old.names != new.names and old.values is not None and new.values is not None:
                 place = f"{source.url}, partition {source.partitions[piece.partition].name}"
                 check_labels([old], labels[:, number : number + 1], place, piece.start)
-                numbers = dict(zip(new.names, new.values or (), strict=True))
-                codes = np.array([numbers[name] for name in old.names])
+                numbers = dict(zip(new.texts, new.values, strict=True))
+                codes = np.array([numbers[text] for text in old.texts])
                 labels = labels.copy()
-                labels[:, number] = codes[np.searchsorted(old.values or (), labels[:, number])]
+                labels[:, number] = codes[np.searchsorted(old.values, labels[:, number])]
         return rows if labels is rows.labels else replace(rows, labels=labels)
 
 
@@ -209,31 +216,47 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
 def with_label_columns(data: Dataset, columns: Sequence[LabelColumn], n_features: int) -> Dataset:
     """Return a dataset with the label columns that a model was trained on, and more features.
 
-    Labels that were text get the numbers of `columns`; columns without `values` take any numbers.
-    Raises `InputError` for an unknown label.
+    Labels that are text, here or there, get the numbers of `columns` by their texts; columns
+    without `values` take any numbers. Several label columns are those of the same names; a label
+    that no list of the data has is 0 in all rows. Raises `InputError` for an unknown label.
     """
-    if len(data.schema.label_columns) != len(columns):
+    theirs = data.schema.label_columns
+    places = _label_places(data.schema, columns)
+    missing = [new.name for new, place in zip(columns, places, strict=False) if place is None]
+    unknown = [old.name for n, old in enumerate(theirs) if n not in places]
+    if len(places) != len(columns) or (missing and not _are_sets(data.schema)):
+        lacks = f": it lacks {missing[0]!r}" if missing else ""
         raise InputError(
             f"the model has {len(columns)} label columns and the data at {data.url} has "
-            f"{len(data.schema.label_columns)}; give data with as many"
+            f"{len(theirs)}{lacks}; give data with the same, or ingest it with --like and the model"
+        )
+    if unknown and len(columns) > 1:
+        raise InputError(
+            f"{data.url} has the label {unknown[0]!r:.62}, which the model was not trained on; it "
+            f"knows {listed([each.name for each in columns])}; leave out such rows, or train from "
+            "the start with all labels"
         )
     adopted = []
-    for old, new in zip(data.schema.label_columns, columns, strict=True):
+    for new, number in zip(columns, places, strict=True):
+        old = replace(_NOT_SET, name=new.name, counts=(data.n_rows,))
+        old = old if number is None else theirs[number]
         place = f"{data.url}: {old.place}"
-        if (old.names is None) != (new.names is None):
-            theirs, ours = ("texts", "numbers") if new.names is None else ("numbers", "texts")
+        is_known = new.values is None or set(old.texts) <= set(new.texts)
+        if (old.names is None) != (new.names is None) and not is_known:
+            kinds = ("texts", "numbers") if new.names is None else ("numbers", "texts")
             raise InputError(
-                f"{place} has {theirs}, and the labels of the model are {ours}; ingest the data "
-                "with the labels of the training data"
+                f"{place} has {kinds[0]}, and the labels of the model are {kinds[1]}; give data "
+                f"with the labels of the training data, such as {listed(new.texts)}"
             )
         if new.values is None:
             adopted.append(old)
             continue
-        unknown = sorted(set(old.texts) - set(new.texts))
-        if unknown or old.values is None:
-            label = f"the label {unknown[0]!r:.62}" if unknown else "more than 1000 labels"
+        others = sorted(set(old.texts) - set(new.texts))
+        if others or old.values is None:
+            label = f"the label {others[0]!r:.62}" if others else "more than 1000 labels"
+            in_column = f" in column {old.name!r}" if len(columns) > 1 else ""
             raise InputError(
-                f"{place} has {label}, which the model was not trained on; it knows "
+                f"{data.url} has {label}{in_column}, which the model was not trained on; it knows "
                 f"{listed(new.texts)}; leave out such rows, or train from the start with all labels"
             )
         counts = dict(zip(old.texts, old.counts or (), strict=False))
@@ -241,6 +264,23 @@ def with_label_columns(data: Dataset, columns: Sequence[LabelColumn], n_features
         adopted.append(replace(new, name=old.name, counts=counted))
     schema = replace(data.schema, label_columns=tuple(adopted), n_features=n_features)
     return data if schema == data.schema else DatasetView(data.sources, _pieces_of(data), schema)
+
+
+def _are_sets(schema: Schema) -> bool:
+    """True if the label columns are the labels that rows may have, listed in each row."""
+    format_ = (schema.feature_space or {}).get("format")
+    return format_ == "svmlight" and [each.name for each in schema.label_columns] != ["label"]
+
+
+def _label_places(schema: Schema, wanted: Sequence[LabelColumn]) -> list[int | None]:
+    """The place of each `wanted` label column in `schema`, or None where there is none.
+
+    Several are found by their names, unless all have other names; then they come in their order.
+    """
+    names, wanted_names = ([c.name for c in columns] for columns in (schema.label_columns, wanted))
+    if len(wanted) > 1 and (_are_sets(schema) or not set(names).isdisjoint(wanted_names)):
+        return [names.index(name) if name in names else None for name in wanted_names]
+    return list(range(len(names)))
 
 
 def _pieces_of(data: Dataset) -> list[Piece]:
@@ -255,9 +295,26 @@ def _join_schemas(datasets: Sequence[Dataset]) -> Schema:
     for data, schema in zip(datasets[1:], others, strict=True):
         place = f"{data.url} does not go with {datasets[0].url}"
         check_features(first, schema, data.url, datasets[0].url)
-        if schema.queried != first.queried or len(schema.label_columns) != len(first.label_columns):
+        if schema.queried != first.queried or _are_sets(schema) != _are_sets(first):
             raise InputError(f"{place}: both need the same columns of labels, and queries or none")
-    columns = zip(*(schema.label_columns for schema in (first, *others)), strict=True)
+    wanted = first.label_columns
+    if _are_sets(first):  # all labels that some row has
+        named = {each.name: each for schema in (first, *others) for each in schema.label_columns}
+        wanted = tuple(named.values())
+    places = [_label_places(schema, wanted) for schema in (first, *others)]
+    for data, place_of in zip(datasets, places, strict=True):
+        if len(place_of) != len(wanted) or (None in place_of and not _are_sets(first)):
+            place = f"{data.url} does not go with {datasets[0].url}"
+            raise InputError(f"{place}: both need the same columns of labels, and queries or none")
+    columns = [
+        [
+            replace(_NOT_SET, name=new.name, counts=(data.n_rows,))
+            if number is None
+            else data.schema.label_columns[number]
+            for data, number in zip(datasets, numbers, strict=True)
+        ]
+        for new, numbers in zip(wanted, zip(*places, strict=True), strict=True)
+    ]
     return replace(
         first,
         n_features=max(schema.n_features for schema in (first, *others)),

@@ -68,7 +68,8 @@ class ProgressiveMetrics:
 
     def __sub__(self, other: ProgressiveMetrics) -> ProgressiveMetrics:
         """Metrics of the rows since `other`."""
-        return self._combined(other, operator.sub)
+        with np.errstate(invalid="ignore"):  # both are infinite where a setting has diverged
+            return self._combined(other, operator.sub)
 
     def _combined(
         self, other: ProgressiveMetrics, combine: Callable[[Any, Any], Any]

@@ -117,7 +117,7 @@ def train(
     """
     options, settings = split_options(settings)
     resources = Resources(threads, workers, client, memory, trace)
-    given = () if config is None else fields(config)
+    given = fields(config) if isinstance(config, TrainConfig) else ()
     objects = {each.name: getattr(config, each.name) for each in given} | settings
     initial = None if initial_model is None else InitialState.load(initial_model, objects)
     if initial is not None and config is None:

@@ -361,3 +361,58 @@ def test_few_whole_numbers_are_categories_too():
     assert evaluate(model, data)["error"] < 0.01  # no line through the codes can do that
     scores = model.scores(next(read_raw(model.schema, new)).rows)[:, 0]
     assert scores[2] == model.scores(next(read_raw(model.schema, new.slice(2, 1))).rows)[0, 0]
+
+
+def test_a_header_is_told_by_a_column_called_label(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("label,0,1\n" + "".join(f"{n % 3},{n}.5,{n * 7 % 9}\n" for n in range(30)))
+    (label,) = read_dataset(file).schema.label_columns
+    assert label.texts == ("0", "1", "2")
+    file.write_text("label,color,color\n" + "s,red,square\nh,blue,circle\n" * 5)
+    with pytest.raises(InputError, match="names the column 'color' twice"):
+        read_dataset(file)
+
+
+def test_boolean_labels_are_the_same_classes_in_all_files(tmp_path):
+    rows = [(n % 3 == 0, float(n % 3)) for n in range(60)]
+    sources = {"b.jsonl": "".join(json.dumps({"label": y, "a": a}) + "\n" for y, a in rows)}
+    for name, spelling in (("a.csv", str), ("c.csv", lambda y: str(y).upper())):
+        sources[name] = "label,a\n" + "".join(f"{spelling(y)},{a}\n" for y, a in rows)
+    for name, text in sources.items():
+        (tmp_path / name).write_text(text)
+    model = train(str(tmp_path / "a.csv"), step_size=1.0, passes=3).model
+    assert model.label_columns[0].names == ("false", "true")
+    frame = pandas.DataFrame(rows, columns=["label", "a"])
+    for source in (*(str(tmp_path / name) for name in sources), frame):
+        assert evaluate(model, source)["error"] == 0.0
+
+
+def test_labels_that_are_all_numbers_are_those_of_a_model_of_texts():
+    frame = pandas.DataFrame({"label": ["0", "1", "other"] * 30, "a": [0.0, 1.0, 2.0] * 30})
+    model = train(frame, categories="a", step_size=1.0, passes=3).model
+    numbers = frame[frame.label != "other"].astype({"label": int})
+    assert evaluate(model, numbers)["error"] == 0.0
+    with pytest.raises(InputError, match="has numbers, and the labels of the model are texts"):
+        evaluate(model, numbers.assign(label=2))
+
+
+def test_lines_of_json_without_the_columns_of_a_model_are_refused(tmp_path, caplog):
+    frame = pandas.DataFrame({"label": [0, 1] * 20, "age": range(40), "job": ["a", "b"] * 20})
+    model = train(frame, step_size=1.0).model
+    file = tmp_path / "a.jsonl"
+    renamed = {"age": "Age", "job": "Job"}
+    frame.rename(columns=renamed).to_json(file, orient="records", lines=True)
+    with pytest.raises(InputError, match=r"no column 'age'.*did you mean 'Age'"):
+        evaluate(model, str(file))
+    frame[["label"]].to_json(file, orient="records", lines=True)
+    with pytest.raises(InputError, match="no column 'age'"):
+        evaluate(model, str(file))
+    frame[["label", "age"]].to_json(file, orient="records", lines=True)
+    evaluate(model, str(file))
+    assert "no key 'job' in the first rows; it counts as missing" in caplog.text
+
+
+def test_a_nested_key_and_a_dotted_one_are_one_column_twice(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"label":"a","x.p":1,"x":{"p":4}}\n' * 2)
+    with pytest.raises(InputError, match=r"names the column 'x\.p' twice"):
+        read_dataset(tmp_path / "a.jsonl")

@@ -9,8 +9,9 @@ from helpers.zarr_cases import write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad import InputError, dataset_from_arrays, open_dataset
-from dadagrad.data.views import hold_out, join
+from dadagrad import InputError, dataset_from_arrays, evaluate, open_dataset, train
+from dadagrad.data.ingest.ingest import read_dataset
+from dadagrad.data.views import hold_out, join, with_label_columns
 
 
 def contents(data):
@@ -83,3 +84,42 @@ def test_datasets_of_another_kind_do_not_go_together(change, message):
     other.url = "other"
     with pytest.raises(InputError, match=message):
         join([data, other])
+
+
+def write_sets(path, labels, n_rows=300):
+    """Rows of three of eight features; a label is a feature that it lists."""
+    random, lines = np.random.default_rng(0), []
+    for _ in range(n_rows):
+        ids = np.sort(random.choice(np.arange(1, 9), 3, replace=False)).tolist()
+        listed = ",".join(str(label) for label in labels if label in ids)
+        lines.append(f"{listed} {' '.join(f'{each}:1' for each in ids)}\n")
+    path.write_text("".join(lines))
+
+
+def test_sets_of_labels_are_matched_by_the_labels(tmp_path):
+    for name, labels in {"first": (1, 2, 3), "later": (2, 3, 4), "few": (3,)}.items():
+        write_sets(tmp_path / f"{name}.svm", labels)
+    sources = {
+        name: read_dataset(tmp_path / f"{name}.svm", multilabel=True)
+        for name in ("first", "later", "few")
+    }
+    known = {"loss": "logistic", "step_size": 1.0, "passes": 4}
+    model = train(sources["first"], **known).model
+    with pytest.raises(InputError, match="has the label '4', which the model was not trained on"):
+        evaluate(model, sources["later"])
+    with pytest.raises(InputError, match="has the label '4'"):
+        with_label_columns(sources["later"], model.label_columns, 8)
+    both = train([sources["first"], sources["later"]], **known).model
+    assert [column.name for column in both.label_columns] == ["1", "2", "3", "4"]
+    few = with_label_columns(sources["few"], both.label_columns, 8)
+    assert few.read(0).labels.sum(axis=0).tolist()[:2] == [0.0, 0.0]
+    assert few.read(0).labels[:, 2].tolist() == sources["few"].read(0).labels[:, 0].tolist()
+
+
+def test_a_model_of_sets_reads_rows_without_a_label(tmp_path):
+    write_sets(tmp_path / "a.svm", (1, 2, 3))
+    rows = [line for line in (tmp_path / "a.svm").read_text().splitlines() if line[0] != " "]
+    (tmp_path / "a.svm").write_text("\n".join(rows) + "\n")
+    model = train(str(tmp_path / "a.svm"), loss="logistic", step_size=1.0, passes=9).model
+    (tmp_path / "b.svm").write_text(" 5:1 6:1\n2 2:1 7:1\n")
+    assert evaluate(model, str(tmp_path / "b.svm"))["error"] == 0.0

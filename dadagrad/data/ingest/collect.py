@@ -88,6 +88,7 @@ def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> Source
     reading = space.get("reading", {})
     if space["format"] not in ("text", "table"):
         options = {name: space[name] for name in (fixed | {"zero_based"}) & set(space)}
+        options["multilabel"] = len(like.label_columns) > 1 and space["format"] == "svmlight"
         return SourceSummary(
             Options(space["format"], **options, **_without(changed, "format", "label")),
             n_needed=None if like.numbers_own_features else like.n_features,
@@ -198,7 +199,11 @@ def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
         number = str(columns.index(name)) if name in columns else ""
         return " ".join(filter(None, ["column", number, repr(name) if name != number else ""]))
 
-    for column in schema.label_columns[:1]:
+    labels = schema.label_columns
+    if len(labels) > 1:
+        shown = ", ".join(f"{each.name} ({_classes(each)})" for each in labels[:_MAX_SHOWN])
+        parts.append(f"labels: {shown}{', ...' if len(labels) > _MAX_SHOWN else ''}")
+    for column in labels if len(labels) == 1 else ():
         classes = _classes(column)
         if encoder and encoder.label in columns:
             classes = f"{place(encoder.label)} ({classes})"

@@ -54,7 +54,11 @@ class SourceSummary:
     lines_of_files: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.labels = LabelCollector(several=self.options.format == "svmlight")
+        options = self.options
+        self.labels = LabelCollector(
+            several=options.format == "svmlight",
+            always=options.multilabel and not options.no_labels,
+        )
 
     def feature_names(self) -> dict[int, str]:
         """Names by feature; of several names of one feature one, always the same."""

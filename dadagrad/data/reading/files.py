@@ -73,6 +73,8 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
             files.extend(_files_in(source))
         else:
             matches = sorted(glob.glob(source, recursive=True))
+            if not source:
+                raise InputError("an empty name was given; give files, folders or globs")
             if not matches:
                 raise InputError(f"there is no file {source}; give files, folders or globs")
             files.extend(match for match in matches if not os.path.isdir(match))

@@ -104,8 +104,14 @@ def check_distinct_columns(names: Sequence[str], place: str) -> None:
 
 
 def _looks_like_header(fields: list[str], head: pa.RecordBatch) -> bool:
-    """True if the first row has distinct short words that do not come again, or above numbers."""
+    """True if the first row has distinct short words that do not come again, or above numbers.
+
+    A column that is called "label" decides.
+    """
     named = [field.strip() for field in fields if field.strip()]
+    if "label" in named:
+        labels = head.column(next(n for n, name in enumerate(fields) if name.strip() == "label"))
+        return "label" not in [cell.strip() for cell in labels.slice(1).to_pylist()]
     words = all(np.isnan(as_number(name)) for name in named)
     if not words or len(set(named)) < len(named) or 2 * len(named) < len(fields):
         return False

@@ -183,8 +183,8 @@ class _Encoding:
         def problem(row: int) -> str:
             return (
                 f"column {shown(column.name)} holds {shown(str(cells[row].as_py()))}; the first "
-                f"rows have {needed} there, so every cell must be one or empty (--categories "
-                "reads the column as categories, --on-error skip leaves the row out)"
+                f"rows have {needed} there, so every cell must be one or empty (--on-error "
+                "skip leaves the row out; to learn from categories, ingest with --categories)"
             )
 
         self._refuse_rows(wrong, problem)
@@ -317,7 +317,8 @@ class _Encoding:
         numbers, wrong = to_numbers(texts)
         if (wrong & np.isnan(numbers)).any():
             has_label = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)[codes]
-            labels: NDArray[Any] = texts.to_numpy(zero_copy_only=False)[codes]
+            named = [BOOLEANS.get(text, text) for text in texts.to_pylist()]
+            labels: NDArray[Any] = np.array(named, object)[codes]
         else:
             has_label, labels = np.isfinite(numbers)[codes], numbers[codes, None]
         if to_predict:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +39,8 @@ from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.errors import CorruptionError, InputError, OnError
 from dadagrad.storage.store import open_regular
+
+logger = logging.getLogger(__name__)
 
 HEAD_BYTES = 1 << 20
 """Bytes of the first rows, from which kinds of columns are learned."""
@@ -83,6 +87,8 @@ def open_text(
                 read_json(head, path=path, offset=0, on_error="raise")
             encoder = learn_encoder(batch.table, options, path, by_number=False)
             columns = list(batch.table.schema.names)
+        else:
+            _check_keys(encoder, read_json(head, path=path, offset=0, on_error="skip"), path)
         features = [column.name for column in encoder.columns]
         read: Callable[..., Batch] = partial(
             read_json, on_error=options.on_error, required=features
@@ -204,6 +210,7 @@ def read_json(
             if text:
                 options = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
                 table = _flatten(pa_json.read_json(pa.BufferReader(text), options))
+                check_distinct_columns(table.schema.names, path)
             if table.num_columns and table.num_rows != len(line_numbers):
                 raise InputError(
                     f"{path}: {table.num_rows} JSON objects in {len(line_numbers)} lines; every "
@@ -237,6 +244,20 @@ def read_json(
         lambda: line_numbers,
         tuple((place_of(line), reason) for line, reason in problems[:MAX_NOTES]),
     )
+
+
+def _check_keys(encoder: TableEncoder, head: Batch, path: str) -> None:
+    """Refuse the first rows of a file whose keys are others than the columns of `encoder`.
+
+    A key may be left out of rows where its value is missing: of all of them only with a warning.
+    """
+    names, needed = head.table.schema.names, [column.name for column in encoder.columns]
+    absent = [name for name in needed if name not in names]
+    others = {name.lower() for name in names if name not in encoder.column_names()}
+    for name in absent if head.table.num_rows else ():
+        if len(absent) == len(needed) or difflib.get_close_matches(name.lower(), others):
+            raise no_column(names, name, "the first file or the model", path)
+        logger.warning(f"{path}: no key {shown(name)} in the first rows; it counts as missing")
 
 
 def _json_problem(line: bytes) -> str | None:
