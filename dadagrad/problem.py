@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.errors import InputError
 from dadagrad.optim.baselines import Learner
-from dadagrad.optim.losses import Loss
+from dadagrad.optim.losses import Link, Loss
 from dadagrad.optim.preconditioners import Diagonal, Preconditioner
 from dadagrad.optim.registry import parameters
 from dadagrad.optim.regularizers import ElasticBox
@@ -348,6 +348,10 @@ def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Proble
 
 def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
     loss = config.loss
+    if loss.link not in get_args(Link):
+        raise InputError(
+            f"the link of {loss.name} is {loss.link!r}; it must be one of {get_args(Link)}"
+        )
     if (loss.couples or loss.ranks) and len(columns) > 1:
         raise InputError(
             f"the {loss.name} loss is for one label column; the data has {len(columns)}"

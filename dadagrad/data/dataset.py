@@ -125,6 +125,12 @@ class Schema:
         return space.get("format") in ("svmlight", "vw") and not space.get("hash_bits")
 
     @property
+    def has_sets(self) -> bool:
+        """True if a label column stands for a label that some of the rows list."""
+        space = self.feature_space or {}
+        return space.get("format") == "svmlight" and self.label_names != ["label"]
+
+    @property
     def label_names(self) -> list[str]:
         return [column.name for column in self.label_columns]
 

@@ -59,6 +59,8 @@ class DatasetView(Dataset):
         self.partitions = tuple(map(self._describe, pieces))
         names = (partition.name for partition in self.partitions)
         self._pieces = dict(zip(names, pieces, strict=True))
+        wanted = self.schema.label_columns
+        self._label_places = [_label_places(source.schema, wanted) for source in self._sources]
 
     @property
     def sources(self) -> tuple[Dataset, ...]:
@@ -139,12 +141,11 @@ class DatasetView(Dataset):
             rows = rows.slice(piece.start, piece.stop)
         source, labels = self._sources[piece.source], rows.labels
         columns, wanted = source.schema.label_columns, self.schema.label_columns
-        places = _label_places(source.schema, wanted)
+        places = self._label_places[piece.source]
         if places != list(range(len(columns))):
-            labels = np.stack(
-                [np.zeros(rows.n_rows) if each is None else labels[:, each] for each in places],
-                axis=1,
-            )
+            is_there = [number for number, each in enumerate(places) if each is not None]
+            labels = np.zeros((rows.n_rows, len(places)))
+            labels[:, is_there] = rows.labels[:, [each for each in places if each is not None]]
         for number, (each, new) in enumerate(zip(places, wanted, strict=True)):
             old = _NOT_SET if each is None else columns[each]
             if old.names != new.names and old.values is not None and new.values is not None:
@@ -220,33 +221,33 @@ def with_label_columns(data: Dataset, columns: Sequence[LabelColumn], n_features
     without `values` take any numbers. Several label columns are those of the same names; a label
     that no list of the data has is 0 in all rows. Raises `InputError` for an unknown label.
     """
-    theirs = data.schema.label_columns
+    theirs, sets = data.schema.label_columns, data.schema.has_sets
     places = _label_places(data.schema, columns)
     missing = [new.name for new, place in zip(columns, places, strict=False) if place is None]
-    unknown = [old.name for n, old in enumerate(theirs) if n not in places]
-    if len(places) != len(columns) or (missing and not _are_sets(data.schema)):
-        lacks = f": it lacks {missing[0]!r}" if missing else ""
+    if len(places) != len(columns) or (missing and not sets):
+        names = listed([column.name for column in theirs])
         raise InputError(
-            f"the model has {len(columns)} label columns and the data at {data.url} has "
-            f"{len(theirs)}{lacks}; give data with the same, or ingest it with --like and the model"
+            f"the data at {data.url} has the label columns {names}, and the model has "
+            f"{listed([column.name for column in columns])}; give data with the same, or ingest it "
+            "with --like and the model"
         )
-    if unknown and len(columns) > 1:
+    found = set(places)
+    unknown = [old.name for number, old in enumerate(theirs) if number not in found]
+    if unknown:
         raise InputError(
             f"{data.url} has the label {unknown[0]!r:.62}, which the model was not trained on; it "
             f"knows {listed([each.name for each in columns])}; leave out such rows, or train from "
             "the start with all labels"
         )
     adopted = []
-    for new, number in zip(columns, places, strict=True):
-        old = replace(_NOT_SET, name=new.name, counts=(data.n_rows,))
-        old = old if number is None else theirs[number]
+    for new, old in zip(columns, _columns_at(data, places, columns), strict=True):
         place = f"{data.url}: {old.place}"
-        is_known = new.values is None or set(old.texts) <= set(new.texts)
+        is_known = new.values is not None and set(old.texts) <= set(new.texts)
         if (old.names is None) != (new.names is None) and not is_known:
             kinds = ("texts", "numbers") if new.names is None else ("numbers", "texts")
             raise InputError(
                 f"{place} has {kinds[0]}, and the labels of the model are {kinds[1]}; give data "
-                f"with the labels of the training data, such as {listed(new.texts)}"
+                "with the labels of the training data"
             )
         if new.values is None:
             adopted.append(old)
@@ -266,21 +267,28 @@ def with_label_columns(data: Dataset, columns: Sequence[LabelColumn], n_features
     return data if schema == data.schema else DatasetView(data.sources, _pieces_of(data), schema)
 
 
-def _are_sets(schema: Schema) -> bool:
-    """True if the label columns are the labels that rows may have, listed in each row."""
-    format_ = (schema.feature_space or {}).get("format")
-    return format_ == "svmlight" and [each.name for each in schema.label_columns] != ["label"]
-
-
 def _label_places(schema: Schema, wanted: Sequence[LabelColumn]) -> list[int | None]:
     """The place of each `wanted` label column in `schema`, or None where there is none.
 
     Several are found by their names, unless all have other names; then they come in their order.
     """
-    names, wanted_names = ([c.name for c in columns] for columns in (schema.label_columns, wanted))
-    if len(wanted) > 1 and (_are_sets(schema) or not set(names).isdisjoint(wanted_names)):
-        return [names.index(name) if name in names else None for name in wanted_names]
-    return list(range(len(names)))
+    number_of = {column.name: number for number, column in enumerate(schema.label_columns)}
+    names = [column.name for column in wanted]
+    if schema.has_sets or (len(wanted) > 1 and not number_of.keys().isdisjoint(names)):
+        return [number_of.get(name) for name in names]
+    return list(range(len(schema.label_columns)))
+
+
+def _columns_at(
+    data: Dataset, places: Sequence[int | None], wanted: Sequence[LabelColumn]
+) -> list[LabelColumn]:
+    """The label columns at `places`; where there is none, one that is set in no row."""
+    return [
+        replace(_NOT_SET, name=new.name, counts=(data.n_rows,))
+        if place is None
+        else data.schema.label_columns[place]
+        for new, place in zip(wanted, places, strict=True)
+    ]
 
 
 def _pieces_of(data: Dataset) -> list[Piece]:
@@ -295,30 +303,23 @@ def _join_schemas(datasets: Sequence[Dataset]) -> Schema:
     for data, schema in zip(datasets[1:], others, strict=True):
         place = f"{data.url} does not go with {datasets[0].url}"
         check_features(first, schema, data.url, datasets[0].url)
-        if schema.queried != first.queried or _are_sets(schema) != _are_sets(first):
+        if schema.queried != first.queried or schema.has_sets != first.has_sets:
             raise InputError(f"{place}: both need the same columns of labels, and queries or none")
     wanted = first.label_columns
-    if _are_sets(first):  # all labels that some row has
+    if first.has_sets:  # all labels that some row has
         named = {each.name: each for schema in (first, *others) for each in schema.label_columns}
         wanted = tuple(named.values())
-    places = [_label_places(schema, wanted) for schema in (first, *others)]
-    for data, place_of in zip(datasets, places, strict=True):
-        if len(place_of) != len(wanted) or (None in place_of and not _are_sets(first)):
+    columns = []
+    for data in datasets:
+        places = _label_places(data.schema, wanted)
+        if len(places) != len(wanted) or (None in places and not first.has_sets):
             place = f"{data.url} does not go with {datasets[0].url}"
             raise InputError(f"{place}: both need the same columns of labels, and queries or none")
-    columns = [
-        [
-            replace(_NOT_SET, name=new.name, counts=(data.n_rows,))
-            if number is None
-            else data.schema.label_columns[number]
-            for data, number in zip(datasets, numbers, strict=True)
-        ]
-        for new, numbers in zip(wanted, zip(*places, strict=True), strict=True)
-    ]
+        columns.append(_columns_at(data, places, wanted))
     return replace(
         first,
         n_features=max(schema.n_features for schema in (first, *others)),
-        label_columns=tuple(_join_columns(each, datasets) for each in columns),
+        label_columns=tuple(_join_columns(each, datasets) for each in zip(*columns, strict=True)),
         weighted=any(schema.weighted for schema in (first, *others)),
     )
 

@@ -104,8 +104,7 @@ def restore(source: Any) -> FittedState:
     if arrays:
         problem, state, earlier = InitialState(model, config, arrays).begin(problem)
     origin = MemoryDataset((), model.schema, str(model.report.get("data")))
-    passes = () if earlier is None else (earlier,)
-    place = Place(steps=model.report.get("steps", 0), passes=passes)
+    place = Place(steps=model.report.get("steps", 0), earlier=earlier)
     return FittedState(problem, state, place, origin, model.report, _model=model)
 
 
@@ -194,8 +193,8 @@ def partial_fit(
             start = run.begin(engine)
         else:
             assert before.state is not None
-            first_pass = before.place.passes[:1]
-            start = Start(before.state, Place(Cursor(), before.place.steps, first_pass))
+            place = replace(before.place, cursor=Cursor(), passes=before.place.passes[:1])
+            start = Start(before.state, place)
         watcher = run.watch(engine, start, _display(verbose, callbacks)["callbacks"])
         with watcher.events():
             coordinator, complete = run.learn(engine, start, watcher)
@@ -203,7 +202,9 @@ def partial_fit(
         raise KeyboardInterrupt("training was interrupted; the model has learned from some rows")
     report = make_report(coordinator, data, complete, watcher.seconds)
     report = {name: report[name] for name in _CUMULATIVE}
-    report["rows"] += sum(metrics.rows for metrics in later_passes)
+    if before is not None:
+        first_rows = sum(metrics.rows for metrics in before.place.passes[:1])
+        report["rows"] += before.report["rows"] - first_rows
     model = None
     if not isinstance(data, MemoryDataset):
         # The model is made while the dataset is open, which knows the names of features.

@@ -17,7 +17,6 @@ from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
-from dadagrad.training.messages import Place
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.state import state_bytes
 from dadagrad.training.state.base import TrainingState
@@ -79,7 +78,7 @@ class TrainResult:
         place, best = self.coordinator.place, self.report["best"]
         metrics = {}
         if place.passes:
-            metrics = _with_earlier(place, place.passes[0]).to_arrays(best)
+            metrics = _with_earlier(place.earlier, place.passes[0]).to_arrays(best)
         return state.arrays | scales | metrics | {"t": np.array([state.t])}
 
     def save(self, url: str, *, keep_state: bool | None = None) -> None:
@@ -93,9 +92,11 @@ class TrainResult:
         self.model.save(url, self.state_arrays() if keep_state else {})
 
 
-def _with_earlier(place: Place, metrics: ProgressiveMetrics) -> ProgressiveMetrics:
+def _with_earlier(
+    earlier: ProgressiveMetrics | None, metrics: ProgressiveMetrics
+) -> ProgressiveMetrics:
     """The metrics of a pass, with those of the runs before that this run went on from."""
-    return metrics if place.earlier is None else place.earlier + metrics
+    return metrics if earlier is None else earlier + metrics
 
 
 def make_model(
@@ -175,9 +176,7 @@ def make_report(
         "complete": complete,
         "settings": settings,
         "best": best,
-        "calibration": describe(
-            calibrate(problem, [_with_earlier(place, each) for each in passes or [first]], best)
-        ),
+        "calibration": describe(calibrate(problem, passes or [first], best, earlier=place.earlier)),
     }
 
 
@@ -186,19 +185,23 @@ def calibrate(
     passes: Sequence[ProgressiveMetrics],
     setting: int,
     calibration: Calibration | None = None,
+    *,
+    earlier: ProgressiveMetrics | None = None,
 ) -> Calibration:
     """Fit the calibration of a setting, or another, to the scores of the first or the last pass.
 
     Those of the last pass are of weights closer to the final ones, but of rows that were learned
     from before. They serve where this makes little difference: where the log loss of the
     probabilities that are fitted to them is at least `MIN_LOG_LOSS` times that of the first pass.
+    The scores of `earlier` runs are added to both.
     """
     calibration = calibration or problem.config.calibration
     fitted: list[tuple[Calibration, float]] = []
     for metrics in passes if len(passes) == 1 else (passes[0], passes[-1]):
-        histogram = metrics.histogram[setting]
-        if not histogram.any():
+        if not metrics.histogram[setting].any():
             continue
+        metrics = _with_earlier(earlier, metrics)
+        histogram = metrics.histogram[setting]
         # The weights of rows, which grow with their number, are again 1 in the mean.
         weights = histogram * (problem.n_targets * metrics.weight / histogram.sum())
         fit = calibration.fit(weights, even_at_0=problem.task != "multiclass")

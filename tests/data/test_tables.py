@@ -282,7 +282,7 @@ TYPES = {
         pa.array([["a", "b"], None] * 3, kind)
         for kind in (pa.list_(pa.string()), pa.large_list(pa.string()), pa.list_(pa.string(), 2))
     ],
-    "date": [pa.array(DAYS, kind) for kind in (pa.date32(), pa.date64())],
+    "day": [pa.array(DAYS, kind) for kind in (pa.date32(), pa.date64())],
     "time": [pa.array(DAYS, kind) for kind in (pa.timestamp("ns"), pa.timestamp("s", "+02:00"))],
 }  # fmt: skip
 
@@ -371,6 +371,10 @@ def test_a_header_is_told_by_a_column_called_label(tmp_path):
     file.write_text("label,color,color\n" + "s,red,square\nh,blue,circle\n" * 5)
     with pytest.raises(InputError, match="names the column 'color' twice"):
         read_dataset(file)
+    file.write_text("x,label\n" + "1,label\n2,other\n" * 5)
+    assert read_dataset(file).n_rows == 10
+    file.write_text("spam,label\nham,this is a text\nspam,other words here\n")
+    assert read_dataset(file).n_rows == 3
 
 
 def test_boolean_labels_are_the_same_classes_in_all_files(tmp_path):
@@ -394,6 +398,9 @@ def test_labels_that_are_all_numbers_are_those_of_a_model_of_texts():
     assert evaluate(model, numbers)["error"] == 0.0
     with pytest.raises(InputError, match="has numbers, and the labels of the model are texts"):
         evaluate(model, numbers.assign(label=2))
+    regression = train(numbers.assign(label=numbers.a), loss="squared", step_size=1.0).model
+    with pytest.raises(InputError, match="has texts, and the labels of the model are numbers"):
+        evaluate(regression, frame)
 
 
 def test_lines_of_json_without_the_columns_of_a_model_are_refused(tmp_path, caplog):
@@ -409,7 +416,7 @@ def test_lines_of_json_without_the_columns_of_a_model_are_refused(tmp_path, capl
         evaluate(model, str(file))
     frame[["label", "age"]].to_json(file, orient="records", lines=True)
     evaluate(model, str(file))
-    assert "no key 'job' in the first rows; it counts as missing" in caplog.text
+    assert "the first rows have no key 'job'; it counts as missing" in caplog.text
 
 
 def test_a_nested_key_and_a_dotted_one_are_one_column_twice(tmp_path):

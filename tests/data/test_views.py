@@ -111,6 +111,10 @@ def test_sets_of_labels_are_matched_by_the_labels(tmp_path):
         with_label_columns(sources["later"], model.label_columns, 8)
     both = train([sources["first"], sources["later"]], **known).model
     assert [column.name for column in both.label_columns] == ["1", "2", "3", "4"]
+    alone = train(sources["few"], **known).model
+    with pytest.raises(InputError, match=r"has the label '1', which .* it knows '?3'?"):
+        evaluate(alone, sources["first"])
+    assert evaluate(alone, str(tmp_path / "few.svm"))["error"] == 0.0
     few = with_label_columns(sources["few"], both.label_columns, 8)
     assert few.read(0).labels.sum(axis=0).tolist()[:2] == [0.0, 0.0]
     assert few.read(0).labels[:, 2].tolist() == sources["few"].read(0).labels[:, 0].tolist()

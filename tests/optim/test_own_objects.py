@@ -218,6 +218,14 @@ def test_scores_of_an_own_loss_mean_what_its_link_says(tmp_path):
         np.testing.assert_allclose(model.predict(data), expected, rtol=1e-3)
 
 
+def test_a_link_that_is_not_known_is_refused_before_training():
+    class Probit(OwnHinge):
+        link = "probit"
+
+    with pytest.raises(InputError, match="the link of Probit is 'probit'"):
+        dadagrad.train(data_of("loss"), loss=Probit(), step_size=0.1)
+
+
 @pytest.mark.parametrize("from_disk", [False, True])
 def test_a_run_with_an_own_loss_goes_on(from_disk, tmp_path):
     data = data_of("loss")

@@ -80,7 +80,7 @@ def suits(cells: pa.Array, kind: str) -> bool:
         return True
     if kind in ("number", "code"):
         return is_number(stored) or bool(types.is_boolean(stored))
-    if kind in ("date", "time"):
+    if kind in ("day", "time"):
         return is_date(stored)
     if is_list(stored) and kind in ("text", "words"):
         return is_text(stored.value_type) or bool(types.is_null(stored.value_type))

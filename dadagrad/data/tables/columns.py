@@ -27,12 +27,12 @@ from dadagrad.data.tables.cells import (
 )
 from dadagrad.errors import InputError, name_options
 
-Kind = Literal["number", "code", "category", "date", "time", "text", "words"]
+Kind = Literal["number", "code", "category", "day", "time", "text", "words"]
 PLURALS: dict[str, str] = {
     "number": "numbers",
     "code": "codes (numbers and categories)",
     "category": "categories",
-    "date": "dates",
+    "day": "dates",
     "time": "dates with the time of day",
     "text": "text",
     "words": "words",
@@ -71,7 +71,7 @@ class Column:
     @property
     def is_date(self) -> bool:
         """True if parts of its dates have features."""
-        return self.kind in ("date", "time")
+        return self.kind in ("day", "time")
 
     @property
     def is_category(self) -> bool:
@@ -259,11 +259,13 @@ def _kind_of_numbers(numbers: NDArray[np.float64]) -> Kind:
 def _kind_of_dates(cells: pa.Array) -> Kind:
     """Times if one of the dates has a time of day, other than midnight."""
     microseconds = pc.cast(pc.drop_null(to_times(cells)[0]), pa.int64()).to_numpy()
-    return "time" if (microseconds % DAY).any() else "date"
+    return "time" if (microseconds % DAY).any() else "day"
 
 
 def column_from_json(plain: Any) -> Column:
     """The column of plain JSON; raises `InputError` if it is not one."""
+    if isinstance(plain, dict) and plain.get("kind") == "date":  # of a former version, with hours
+        plain = plain | {"kind": "time"}
     suits = isinstance(plain, dict) and isinstance(plain.get("name"), str)
     suits = suits and plain.get("kind") in Kind.__args__  # type: ignore[attr-defined]
     numbers = [plain.get("center", 0.0), plain.get("scale", 1.0)] if suits else []

@@ -106,23 +106,30 @@ def check_distinct_columns(names: Sequence[str], place: str) -> None:
 def _looks_like_header(fields: list[str], head: pa.RecordBatch) -> bool:
     """True if the first row has distinct short words that do not come again, or above numbers.
 
-    A column that is called "label" decides.
+    So it is where a column is called "label" and no word comes again, even if the names of others
+    are numbers or alike.
     """
     named = [field.strip() for field in fields if field.strip()]
-    if "label" in named:
-        labels = head.column(next(n for n, name in enumerate(fields) if name.strip() == "label"))
-        return "label" not in [cell.strip() for cell in labels.slice(1).to_pylist()]
+    if "label" in named and head.num_rows > 1:
+        below = [{cell.strip() for cell in column.slice(1).to_pylist()} for column in head.columns]
+        again = [
+            name
+            for name, others in zip(fields, below, strict=True)
+            if np.isnan(as_number(name)) and name.strip() in others - {""}
+        ]
+        if not again and not any(" " in name for name in named):
+            return True
     words = all(np.isnan(as_number(name)) for name in named)
     if not words or len(set(named)) < len(named) or 2 * len(named) < len(fields):
         return False
     if head.num_rows < 2:
         return not any(" " in name for name in named)
     for name, cells in zip(fields, head.columns, strict=True):
-        below = [cell.strip() for cell in cells.slice(1).to_pylist()]
-        if all(cell in MISSING or not np.isnan(as_number(cell)) for cell in below):
+        rest = [cell.strip() for cell in cells.slice(1).to_pylist()]
+        if all(cell in MISSING or not np.isnan(as_number(cell)) for cell in rest):
             return True
-        repeated = len(set(below)) <= len(below) / 2
-        if repeated and name.strip() in below:
+        repeated = len(set(rest)) <= len(rest) / 2
+        if repeated and name.strip() in rest:
             return False
     return any(
         len(set(cells.slice(1).to_pylist())) <= (head.num_rows - 1) / 2 for cells in head.columns

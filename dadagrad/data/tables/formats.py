@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import os
@@ -39,6 +38,7 @@ from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.errors import CorruptionError, InputError, OnError
 from dadagrad.storage.store import open_regular
+from dadagrad.summary import listed
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,8 @@ def open_text(
             encoder = learn_encoder(batch.table, options, path, by_number=False)
             columns = list(batch.table.schema.names)
         else:
-            _check_keys(encoder, read_json(head, path=path, offset=0, on_error="skip"), path)
+            batch = read_json(head, path=path, offset=0, on_error="skip")
+            _check_keys(encoder, columns, batch.table, path)
         features = [column.name for column in encoder.columns]
         read: Callable[..., Batch] = partial(
             read_json, on_error=options.on_error, required=features
@@ -246,18 +247,29 @@ def read_json(
     )
 
 
-def _check_keys(encoder: TableEncoder, head: Batch, path: str) -> None:
+def _check_keys(
+    encoder: TableEncoder, columns: Iterable[str], head: pa.RecordBatch, path: str
+) -> None:
     """Refuse the first rows of a file whose keys are others than the columns of `encoder`.
 
-    A key may be left out of rows where its value is missing: of all of them only with a warning.
+    A key may be left out of rows where its value is missing: of all of them only with a warning. A
+    key that is spelt otherwise, and that was not among the `columns` of the first file, is refused.
     """
-    names, needed = head.table.schema.names, [column.name for column in encoder.columns]
+    names, needed = set(head.schema.names), [column.name for column in encoder.columns]
     absent = [name for name in needed if name not in names]
-    others = {name.lower() for name in names if name not in encoder.column_names()}
-    for name in absent if head.table.num_rows else ():
-        if len(absent) == len(needed) or difflib.get_close_matches(name.lower(), others):
-            raise no_column(names, name, "the first file or the model", path)
-        logger.warning(f"{path}: no key {shown(name)} in the first rows; it counts as missing")
+    new = {_letters(name) for name in names.difference(columns)}
+    for name in absent if head.num_rows else ():
+        if len(absent) == len(needed) or _letters(name) in new:
+            raise no_column(sorted(names), name, "the first file or the model", path)
+    if absent and head.num_rows:
+        logger.warning(
+            f"{path}: the first rows have no key {listed(list(map(shown, absent)))}; it counts as "
+            "missing"
+        )
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
 
 
 def _json_problem(line: bytes) -> str | None:

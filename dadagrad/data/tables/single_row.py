@@ -7,11 +7,13 @@ take longer than the work on one row.
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import Entries, finish_entries
@@ -22,6 +24,7 @@ from dadagrad.data.tables.cells import (
     as_number,
     columns_of_rows,
     is_missing,
+    to_categories,
 )
 from dadagrad.data.tables.columns import no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
@@ -30,6 +33,7 @@ from dadagrad.data.tables.scaling import LINEAR
 from dadagrad.data.tables.words import runs_of_text
 from dadagrad.errors import InputError
 
+_FLOAT_MAX = sys.float_info.max
 _UNLABELLED = Options("csv", no_labels=True)
 _FNV_PRIME, _MASK_64, _MASK_31 = 16777619, 2**64 - 1, 2**31 - 1
 
@@ -62,7 +66,11 @@ class RowReader:
         return finish_entries(ids, values, binary=encoder.binary, norm=encoder.norm)
 
     def _read_by_arrow(self, row: Mapping[str, Any]) -> Entries:
-        batch = Batch(columns_of_rows([row]), lambda number: "the row")
+        try:
+            table = columns_of_rows([row])
+        except (pa.ArrowException, OverflowError) as error:
+            raise InputError(f"the row: {error}; give numbers, texts, dates or lists") from None
+        batch = Batch(table, lambda number: "the row")
         block = self._encoder.finish(TableParser(self._encoder, _UNLABELLED).encode(batch))
         values = np.ones(block.nnz, np.float32) if block.values is None else block.values
         if block.row_scale is not None:
@@ -75,7 +83,7 @@ class RowReader:
         cells = [row[column.name] for column in self._numbers]
         try:
             numbers = array("f", cells)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pairs = zip(self._numbers, cells, strict=True)
             numbers = array("f", [self._number(column.name, cell) for column, cell in pairs])
         ids, values = list(range(len(cells))), []
@@ -92,8 +100,10 @@ class RowReader:
         return ids, values
 
     def _number(self, name: str, cell: Any) -> float:
-        if isinstance(cell, int | float | np.number | np.bool_):
+        if isinstance(cell, int | float) and abs(cell) <= _FLOAT_MAX:
             return float(cell)
+        if isinstance(cell, np.number | np.bool_):
+            return float(cell.item())
         text = "" if is_missing(cell) else str(cell).strip()
         number = math.nan if text in MISSING else as_number(text)
         if math.isnan(number) and text not in MISSING:
@@ -156,6 +166,9 @@ def _category(cell: Any) -> str:
         return ""
     if isinstance(cell, bool | np.bool_):
         return "true" if cell else "false"
-    if isinstance(cell, float | np.floating) and abs(number := float(cell)) < 2**53:
-        return str(int(number) if number.is_integer() else cell)
+    if isinstance(cell, float | np.floating):
+        if float(cell).is_integer() and abs(float(cell)) < 2**53:
+            return str(int(cell))
+        text: str = to_categories(pa.array([cell]))[1][0].as_py()
+        return text
     return str(cell).strip()
