@@ -71,8 +71,7 @@ def predict(
     and label if there are any, score (one for each class or label), prediction, and probability if
     the loss classifies. The file appears when it is complete.
     """
-    if out == "-" and display.as_json:
-        raise click.UsageError("--out - and --json both write to standard output; leave out one")
+    _check_output(out, display)
     with display.bar("predicting") as bar:
         result = dadagrad.predict(
             model, data, out, overwrite=overwrite, on_error=on_error, progress=bar.update
@@ -127,6 +126,7 @@ def report(
     names, the time of each part of the run, the settings, and the command that makes the model
     again. It needs no other file and no network, and prints well.
     """
+    _check_output(out, display)
     text = dadagrad.report(run, out, holdout=holdout, format=kind, top=top, overwrite=overwrite)
     if out != "-":
         n_bytes = len(text.encode())
@@ -142,7 +142,9 @@ def report(
     help="Format of the file. sklearn, onnx, csv, parquet, npz or card; the default is that of the "
     "suffix, which is .skops, .onnx, .csv, .parquet, .npz or .md.",
 )
-@click.option("--out", required=True, metavar="URL", help="File to write.")
+@click.option(
+    "--out", required=True, metavar="URL", help="File or URL to write. - is standard output."
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @output_options
 def export(model: str, format_: str | None, out: str, overwrite: bool, display: Display) -> None:
@@ -152,5 +154,13 @@ def export(model: str, format_: str | None, out: str, overwrite: bool, display: 
     loaded; onnx is a graph from raw texts, or from ids and values of features; csv and parquet are
     the weights with the names of features; card is a model card in Markdown.
     """
+    _check_output(out, display)
     dadagrad.export(model, out, format=format_, overwrite=overwrite)
-    display.show_result({"model": model, "out": out})
+    if out != "-":
+        display.show_result({"model": model, "out": out})
+
+
+def _check_output(out: str, display: Display) -> None:
+    """Raise `click.UsageError` if two things would be written to standard output."""
+    if out == "-" and display.as_json:
+        raise click.UsageError("--out - and --json both write to standard output; leave out one")

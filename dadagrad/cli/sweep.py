@@ -68,7 +68,7 @@ _LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
     ".json, .csv, or a picture as .svg. Give it once for each of several.",
 )
 @resource_options
-@output("--overwrite", is_flag=True, help="Replace an existing model.")
+@output("--overwrite", is_flag=True, help="Replace an existing model and files.")
 @training_output
 def sweep(
     data: tuple[str, ...],
@@ -92,6 +92,7 @@ def sweep(
     """
     # These modules need numba and pyarrow, which load slowly.
     from dadagrad.storage.output import output_file
+    from dadagrad.storage.store import Storage
     from dadagrad.training.sweep import make_grid
 
     names = losses.split(",")
@@ -100,6 +101,11 @@ def sweep(
     for path in paths:
         if not path.endswith((".json", ".csv", ".svg")):
             raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")
+        if not overwrite and Storage(path).exists(""):
+            raise InputError(
+                f"there is a file at {path} already; give another --path, or --overwrite to "
+                "replace it"
+            )
     make_grid(config, names)
     check_destinations(model, overwrite=overwrite)
     rows = open_data(data, reading, display, resources, shuffle=settings["shuffle"])

@@ -73,12 +73,20 @@ def _training_facts(report: Mapping[str, Any], loss: str) -> dict[str, str]:
 
 def changed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run, as plain JSON, that are not defaults and have an effect."""
-    defaults = {name: setting.default for name, setting in SETTINGS.items()}
+    return {
+        name: value
+        for name, value in _given_settings(config).items()
+        if SETTINGS[name].default != "auto"
+        or not (value is False or (type(value) is int and value == 1))
+    }
+
+
+def _given_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run that are not defaults, with what "auto" came to."""
     return {
         name: value
         for name, value in config.items()
-        if str(value) != str(defaults.get(name))
-        and not (defaults.get(name) == "auto" and value in (1, False))
+        if name in SETTINGS and str(value) != str(SETTINGS[name].default)
     }
 
 
@@ -112,13 +120,19 @@ def settings_text(config: Mapping[str, Any]) -> str:
     return ", ".join(texts)
 
 
-def commands(config: Mapping[str, Any], data: Any, model: str | None) -> list[str]:
-    """Return the commands that train this model again."""
-    if not config:
+def commands(
+    config: Mapping[str, Any], data: Any, model: str | None, *, repeatable: bool = True
+) -> list[str]:
+    """Return the commands that train this model again; none if it is not known to be `repeatable`.
+
+    It is not if it went on from another model, or if its rows were read from raw files, by options
+    that are not among the settings.
+    """
+    if not config or not repeatable:
         return []
     unknown = "DATA" if data in (None, "memory", "the table") else str(data)
     words = ["dadagrad", "train", *(map(str, data) if isinstance(data, list) else [unknown])]
-    for name, value in changed_settings(config).items():
+    for name, value in _given_settings(config).items():
         setting = SETTINGS[name]
         option = setting.option or name.replace("_", "-")
         if isinstance(setting.kind, Switch):

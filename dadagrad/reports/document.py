@@ -72,15 +72,24 @@ def base(status: str) -> Document:
 
 
 def describe_settings(
-    status: str, config: dict[str, Any], data: Any, rows: int | None, model: str | None = None
+    status: str,
+    config: dict[str, Any],
+    data: Any,
+    rows: int | None,
+    model: str | None = None,
+    *,
+    repeatable: bool = True,
 ) -> Document:
-    """Describe the data and the settings of a run, whose model is at the URL `model`."""
+    """Describe the data and the settings of a run, whose model is at the URL `model`.
+
+    `repeatable` is that of `commands`.
+    """
     return base(status) | {
         "url": model,
         "data": {"url": data, "rows": rows},
         "config": config,
         "settings": changed_settings(config),
-        "again": commands(config, data, model),
+        "again": commands(config, data, model, repeatable=repeatable),
     }
 
 
@@ -96,6 +105,7 @@ def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Docu
         data,
         passes[0]["rows"] if passes else None,
         url,
+        repeatable=report.pop("repeatable", True),
     )
     document["model"] = {
         "task": model.task,

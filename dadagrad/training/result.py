@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dadagrad.data.dataset import Dataset
+from dadagrad.data.dataset import IN_MEMORY, Dataset
 from dadagrad.data.skipping import n_skipped, skipped_partitions
 from dadagrad.model.model import Model
 from dadagrad.optim.calibration import CALIBRATIONS, Calibration, Uncalibrated, log_loss
@@ -41,7 +41,8 @@ class TrainResult:
         learned from; `by_pass` has both for each pass, of which the later are training losses and
         errors. `settings` are the step size, l1, l2, progressive loss and error of each setting
         that was learned (None where it diverged); the model is that of number `best`.
-        `constant_loss` and `constant_error` are those of the best constant score.
+        `constant_loss` and `constant_error` are those of the best constant score. `repeatable` is
+        True if the settings and the dataset alone make the model again.
         `bytes_per_step` is the mean size of the weights sent to workers and of the gradients
         received, for a step of this call; None without a cluster. `stopped_by` is the name of the
         signal that stopped the run, or None.
@@ -174,6 +175,7 @@ def make_report(
         "skipped": n_skipped(data),
         "skipped_partitions": list(skipped_partitions(data)),
         "complete": complete,
+        "repeatable": place.earlier is None and (data.url == IN_MEMORY or not data.is_temporary),
         "settings": settings,
         "best": best,
         "calibration": describe(calibrate(problem, passes or [first], best, earlier=place.earlier)),

@@ -51,6 +51,17 @@ def test_predictions_go_to_standard_output_and_pipes(run, places, tmp_path):
     assert (result["rows"], result["bytes"]) == (1000, None)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"), [("export", ("--format", "csv")), ("report", ("--format", "json"))]
+)
+def test_a_file_goes_to_standard_output_alone(run, places, tmp_path, name, options):
+    command = (name, places.model, *options, "--out")
+    run(*command, tmp_path / "file")
+    answer = run(*command, "-")
+    assert len(answer.stdout.splitlines()) == len((tmp_path / "file").read_text().splitlines())
+    assert "both write to standard output" in run(*command, "-", "--json").error
+
+
 def test_a_link_stays_and_the_file_behind_it_is_replaced(run, places, tmp_path):
     (tmp_path / "file.csv").write_text("before")
     (tmp_path / "link.csv").symlink_to("file.csv")

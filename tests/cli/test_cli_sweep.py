@@ -50,6 +50,16 @@ def test_the_path_of_models_without_weights_is_written_but_not_drawn(run, places
     assert not picture.exists()
 
 
+def test_a_file_is_replaced_with_overwrite_alone(run, places, tmp_path):
+    path = tmp_path / "path.csv"
+    path.write_text("mine")
+    command = ("sweep", places.train, "--model", tmp_path / "m", *GRID, "--path", path)
+    assert f"there is a file at {path} already" in run(*command).error
+    assert (path.read_text(), (tmp_path / "m").exists()) == ("mine", False)
+    run(*command, "--overwrite")
+    assert path.read_text().startswith("loss,")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

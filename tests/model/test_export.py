@@ -177,12 +177,20 @@ def test_the_effect_of_a_word_is_that_of_its_class(tmp_path, columns, shared):
     assert all((effect < 0) == name.startswith("good") for name, effect in effects.items())
 
 
-def test_the_command_of_a_card_and_of_a_report_makes_the_model_again(tmp_path):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"loss": "logistic", "l1": 0.01, "passes": 2, "class_weight": {-1.0: 2.0, "+1": 1.5}}
+        | {"average": False, "fit_intercept": False, "shuffle": False},
+        {},
+        {"step_size": 1.0, "average": True},
+        {"step_size": 0.5, "scale_columns": False, "importance_aware": False},
+    ],
+)
+def test_the_command_of_a_card_and_of_a_report_makes_the_model_again(settings, tmp_path):
     data = tmp_path / "data.zarr"
     (tmp_path / "a.svmlight").write_text("1 3:0.5 9:2\n-1 1:1\n1 3:-1 4:0.25\n" * 5)
     dadagrad.ingest(tmp_path / "a.svmlight", data)
-    settings = {"loss": "logistic", "l1": 0.01, "passes": 2, "class_weight": {-1.0: 2.0, "+1": 1.5}}
-    settings |= {"average": False, "fit_intercept": False, "shuffle": False}
     model, url = dadagrad.train(str(data), **settings).model, str(tmp_path / "a model")
     model.save(url)
     (command,) = json.loads(dadagrad.report(url, format="json"))["again"]
@@ -190,6 +198,21 @@ def test_the_command_of_a_card_and_of_a_report_makes_the_model_again(tmp_path):
     words = [f"{tmp_path}/m" if word == url else word for word in shlex.split(command)[1:]]
     assert CliRunner().invoke(cli, words).exit_code == 0
     assert Model.load(tmp_path / "m").digest == model.digest
+
+
+def test_there_is_no_command_where_settings_do_not_make_the_model_again(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "id,label,x\n" + "".join(f"{n},{n % 2},{n}\n" for n in range(40))
+    )
+    raw = dadagrad.train(str(tmp_path / "a.csv"), ignore="id", step_size=0.5)
+    dadagrad.ingest(tmp_path / "a.csv", tmp_path / "data", ignore="id")
+    first = dadagrad.train(str(tmp_path / "data"), step_size=0.5)
+    later = dadagrad.train(str(tmp_path / "data"), initial_model=first)
+    counts = [
+        len(json.loads(dadagrad.report(each, format="json"))["again"])
+        for each in (raw, first, later)
+    ]
+    assert counts == [0, 1, 0]
 
 
 @pytest.mark.parametrize("package", ["onnx", "skops"])

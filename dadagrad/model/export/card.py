@@ -104,5 +104,7 @@ def _limits(model: LinearModel) -> str:
 
 
 def _command(report: Mapping[str, Any]) -> str:
-    lines = "\n".join(commands(report.get("config", {}), report.get("data"), None))
+    repeatable = report.get("repeatable", True)
+    config, data = report.get("config", {}), report.get("data")
+    lines = "\n".join(commands(config, data, None, repeatable=repeatable))
     return f"```sh\n{lines}\n```\n\ndadagrad {__version__}." if lines else ""
