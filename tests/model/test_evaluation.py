@@ -307,7 +307,7 @@ def test_data_that_does_not_fit_the_model(pair, tmp_path):
     for use in (evaluate, lambda *both: predict(*both, tmp_path / "p.parquet")):
         with pytest.raises(InputError, match="feature space"):
             use(spaced, data)
-    with pytest.raises(InputError, match="model has 1 label columns and the data at memory has 2"):
+    with pytest.raises(InputError, match="the label columns y0, y1, and the model has y0"):
         evaluate(model, make_data(np.hstack([binary(), binary(1)])))
     with pytest.raises(InputError, match="weight 0"):
         evaluate(model, make_data(binary(), weights=np.zeros(65, np.float32)))
