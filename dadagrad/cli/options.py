@@ -323,5 +323,5 @@ def check_one_of(**options: Any) -> None:
 
 
 def absolute(url: str) -> str:
-    """Make a path absolute; leave a URL, - for standard input, and nothing as they are."""
+    """Make a path absolute; leave a URL, an empty text, and - for standard input as they are."""
     return url if "://" in url or url in ("", "-") else os.path.abspath(os.path.expanduser(url))

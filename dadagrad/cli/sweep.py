@@ -91,8 +91,7 @@ def sweep(
     checkpoints: one that stops begins again.
     """
     # These modules need numba and pyarrow, which load slowly.
-    from dadagrad.storage.output import output_file
-    from dadagrad.storage.store import Storage
+    from dadagrad.storage.output import check_new_file, output_file
     from dadagrad.training.sweep import make_grid
 
     names = losses.split(",")
@@ -101,11 +100,7 @@ def sweep(
     for path in paths:
         if not path.endswith((".json", ".csv", ".svg")):
             raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")
-        if not overwrite and Storage(path).exists(""):
-            raise InputError(
-                f"there is a file at {path} already; give another --path, or --overwrite to "
-                "replace it"
-            )
+        check_new_file(path, overwrite)
     make_grid(config, names)
     check_destinations(model, overwrite=overwrite)
     rows = open_data(data, reading, display, resources, shuffle=settings["shuffle"])

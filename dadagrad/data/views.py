@@ -214,13 +214,22 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
     return learned, DatasetView(data.sources, held_out, data.schema)
 
 
-def with_label_columns(data: Dataset, columns: Sequence[LabelColumn], n_features: int) -> Dataset:
+def with_label_columns(
+    data: Dataset,
+    columns: Sequence[LabelColumn],
+    n_features: int,
+    *,
+    any_numbers: bool = False,
+) -> Dataset:
     """Return a dataset with the label columns that a model was trained on, and more features.
 
-    Labels that are text, here or there, get the numbers of `columns` by their texts; columns
-    without `values` take any numbers. Several label columns are those of the same names; a label
-    that no list of the data has is 0 in all rows. Raises `InputError` for an unknown label.
+    Labels that are text, here or there, get the numbers of `columns` by their texts. Columns
+    without `values` take any numbers, as all do with `any_numbers`. Several label columns are those
+    of the same names; a label that no list of the data has is 0 in all rows. Raises `InputError`
+    for an unknown label.
     """
+    if any_numbers:
+        columns = [LabelColumn(column.name) for column in columns]
     theirs, sets = data.schema.label_columns, data.schema.has_sets
     places = _label_places(data.schema, columns)
     missing = [new.name for new, place in zip(columns, places, strict=False) if place is None]
@@ -234,11 +243,8 @@ def with_label_columns(data: Dataset, columns: Sequence[LabelColumn], n_features
     found = set(places)
     unknown = [old.name for number, old in enumerate(theirs) if number not in found]
     if unknown:
-        raise InputError(
-            f"{data.url} has the label {unknown[0]!r:.62}, which the model was not trained on; it "
-            f"knows {listed([each.name for each in columns])}; leave out such rows, or train from "
-            "the start with all labels"
-        )
+        label = f"the label {unknown[0]!r:.62}"
+        raise _unknown_label(data, label, [column.name for column in columns])
     adopted = []
     for new, old in zip(columns, _columns_at(data, places, columns), strict=True):
         place = f"{data.url}: {old.place}"
@@ -256,15 +262,19 @@ def with_label_columns(data: Dataset, columns: Sequence[LabelColumn], n_features
         if others or old.values is None:
             label = f"the label {others[0]!r:.62}" if others else "more than 1000 labels"
             in_column = f" in column {old.name!r}" if len(columns) > 1 else ""
-            raise InputError(
-                f"{data.url} has {label}{in_column}, which the model was not trained on; it knows "
-                f"{listed(new.texts)}; leave out such rows, or train from the start with all labels"
-            )
+            raise _unknown_label(data, label + in_column, new.texts)
         counts = dict(zip(old.texts, old.counts or (), strict=False))
         counted = tuple(counts.get(text, 0) for text in new.texts) if counts else None
         adopted.append(replace(new, name=old.name, counts=counted))
     schema = replace(data.schema, label_columns=tuple(adopted), n_features=n_features)
     return data if schema == data.schema else DatasetView(data.sources, _pieces_of(data), schema)
+
+
+def _unknown_label(data: Dataset, label: str, known: Sequence[str]) -> InputError:
+    return InputError(
+        f"{data.url} has {label}, which the model was not trained on; it knows {listed(known)}; "
+        "leave out such rows, or train from the start with all labels"
+    )
 
 
 def _label_places(schema: Schema, wanted: Sequence[LabelColumn]) -> list[int | None]:
@@ -297,30 +307,31 @@ def _pieces_of(data: Dataset) -> list[Piece]:
 
 def _join_schemas(datasets: Sequence[Dataset]) -> Schema:
     """Return the schema of several datasets together."""
-    first, *others = [data.schema for data in datasets]
-    if not others:
+    schemas = [data.schema for data in datasets]
+    first = schemas[0]
+    if len(schemas) == 1:
         return first
-    for data, schema in zip(datasets[1:], others, strict=True):
-        place = f"{data.url} does not go with {datasets[0].url}"
-        check_features(first, schema, data.url, datasets[0].url)
-        if schema.queried != first.queried or schema.has_sets != first.has_sets:
-            raise InputError(f"{place}: both need the same columns of labels, and queries or none")
     wanted = first.label_columns
     if first.has_sets:  # all labels that some row has
-        named = {each.name: each for schema in (first, *others) for each in schema.label_columns}
+        named = {each.name: each for schema in schemas for each in schema.label_columns}
         wanted = tuple(named.values())
     columns = []
-    for data in datasets:
-        places = _label_places(data.schema, wanted)
-        if len(places) != len(wanted) or (None in places and not first.has_sets):
-            place = f"{data.url} does not go with {datasets[0].url}"
-            raise InputError(f"{place}: both need the same columns of labels, and queries or none")
+    for data, schema in zip(datasets, schemas, strict=True):
+        check_features(first, schema, data.url, datasets[0].url)
+        places = _label_places(schema, wanted)
+        is_alike = (schema.queried, schema.has_sets) == (first.queried, first.has_sets)
+        is_whole = len(places) == len(wanted) and (first.has_sets or None not in places)
+        if not is_alike or not is_whole:
+            raise InputError(
+                f"{data.url} does not go with {datasets[0].url}: both need the same columns of "
+                "labels, and queries or none"
+            )
         columns.append(_columns_at(data, places, wanted))
     return replace(
         first,
-        n_features=max(schema.n_features for schema in (first, *others)),
+        n_features=max(schema.n_features for schema in schemas),
         label_columns=tuple(_join_columns(each, datasets) for each in zip(*columns, strict=True)),
-        weighted=any(schema.weighted for schema in (first, *others)),
+        weighted=any(schema.weighted for schema in schemas),
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.buffers import POOL
-from dadagrad.data.dataset import Dataset, LabelColumn, Schema, check_labels
+from dadagrad.data.dataset import Dataset, Schema, check_labels
 from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.ingest.workers import WorkerPool
 from dadagrad.data.rows import Rows
@@ -203,10 +203,8 @@ def suit(task: Task, trained: Schema, data: Dataset) -> Dataset:
         )
     if data.n_rows == 0:
         raise InputError(f"the data at {data.url} has no rows; an evaluation needs at least one")
-    known = trained.label_columns
-    if not has_classes(task):  # any numbers will do
-        known = tuple(LabelColumn(column.name) for column in known)
-    return with_label_columns(data, known, data.schema.n_features)
+    columns, any_numbers = trained.label_columns, not has_classes(task)
+    return with_label_columns(data, columns, data.schema.n_features, any_numbers=any_numbers)
 
 
 def score_partitions(

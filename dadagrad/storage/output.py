@@ -43,9 +43,8 @@ def output_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
             yield file
 
 
-@contextmanager
-def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
-    """Yield a file without a name, which becomes the file at `url` at the end."""
+def check_new_file(url: str, overwrite: bool) -> None:
+    """Raise `InputError` if `url` is a folder, or a file and not to be replaced."""
     storage = Storage(url)
     if storage.is_local and os.path.isdir(storage.local_path()):
         raise InputError(f"{url} is a folder; give the name of a file to write")
@@ -53,6 +52,13 @@ def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
         raise InputError(
             f"there is a file at {url} already; give another name, or --overwrite to replace it"
         )
+
+
+@contextmanager
+def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
+    """Yield a file without a name, which becomes the file at `url` at the end."""
+    check_new_file(url, overwrite)
+    storage = Storage(url)
     # The file that a link leads to is replaced, and the link stays.
     target = os.path.realpath(storage.local_path()) if storage.is_local else ""
     folder = os.path.dirname(target) or None

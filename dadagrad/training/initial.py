@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dadagrad.config import CHOSEN, TrainConfig
-from dadagrad.data.dataset import Dataset, LabelColumn
+from dadagrad.data.dataset import Dataset
 from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.model.model import Model
@@ -65,10 +65,8 @@ class InitialState:
         """Return `data` with the labels of the model, and at least its features."""
         check_features(self.model.schema, data.schema)
         n_features = max(self.model.n_features, data.schema.n_features)
-        known = self.model.label_columns
-        if not self.model.has_classes:  # any numbers will do
-            known = tuple(LabelColumn(column.name) for column in known)
-        return with_label_columns(data, known, n_features)
+        columns, any_numbers = self.model.label_columns, not self.model.has_classes
+        return with_label_columns(data, columns, n_features, any_numbers=any_numbers)
 
     def begin(self, problem: Problem) -> tuple[Problem, TrainingState, ProgressiveMetrics | None]:
         """Return `problem` with the choices of the run before, and its state and metrics.

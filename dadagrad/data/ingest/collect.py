@@ -203,8 +203,8 @@ def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
     if len(labels) > 1:
         shown = ", ".join(f"{each.name} ({_classes(each)})" for each in labels[:_MAX_SHOWN])
         parts.append(f"labels: {shown}{', ...' if len(labels) > _MAX_SHOWN else ''}")
-    for column in labels if len(labels) == 1 else ():
-        classes = _classes(column)
+    elif labels:
+        classes = _classes(labels[0])
         if encoder and encoder.label in columns:
             classes = f"{place(encoder.label)} ({classes})"
         parts.append(f"label: {classes}")

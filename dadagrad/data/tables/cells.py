@@ -43,7 +43,7 @@ class Batch:
 
 
 def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """A table of rows, each of which has the cells by column, as Arrow reads cells of pandas."""
+    """A table of rows, which have their cells by column; NaN is a missing cell, as in pandas."""
     names = list(rows[0]) if rows else []
     columns = [pa.array([row.get(name) for row in rows], from_pandas=True) for name in names]
     return pa.RecordBatch.from_arrays(columns, names)

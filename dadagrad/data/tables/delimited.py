@@ -110,26 +110,22 @@ def _looks_like_header(fields: list[str], head: pa.RecordBatch) -> bool:
     are numbers or alike.
     """
     named = [field.strip() for field in fields if field.strip()]
-    if "label" in named and head.num_rows > 1:
-        below = [{cell.strip() for cell in column.slice(1).to_pylist()} for column in head.columns]
-        again = [
-            name
-            for name, others in zip(fields, below, strict=True)
-            if np.isnan(as_number(name)) and name.strip() in others - {""}
-        ]
-        if not again and not any(" " in name for name in named):
-            return True
     words = all(np.isnan(as_number(name)) for name in named)
+    below = [[cell.strip() for cell in column.slice(1).to_pylist()] for column in head.columns]
+    has_spaces = any(" " in name for name in named)
+    if "label" in named and head.num_rows > 1 and not has_spaces:
+        pairs = zip(map(str.strip, fields), below, strict=True)
+        if not any(name and np.isnan(as_number(name)) and name in cells for name, cells in pairs):
+            return True
     if not words or len(set(named)) < len(named) or 2 * len(named) < len(fields):
         return False
     if head.num_rows < 2:
-        return not any(" " in name for name in named)
-    for name, cells in zip(fields, head.columns, strict=True):
-        rest = [cell.strip() for cell in cells.slice(1).to_pylist()]
-        if all(cell in MISSING or not np.isnan(as_number(cell)) for cell in rest):
+        return not has_spaces
+    for name, cells in zip(fields, below, strict=True):
+        if all(cell in MISSING or not np.isnan(as_number(cell)) for cell in cells):
             return True
-        repeated = len(set(rest)) <= len(rest) / 2
-        if repeated and name.strip() in rest:
+        repeated = len(set(cells)) <= len(cells) / 2
+        if repeated and name.strip() in cells:
             return False
     return any(
         len(set(cells.slice(1).to_pylist())) <= (head.num_rows - 1) / 2 for cells in head.columns
