@@ -34,7 +34,7 @@ def _without_flushes():
 
 @pytest.fixture(scope="session", autouse=True)
 def _streams_of_few_rows():
-    """Let streams share the rows of small data too: one would learn from the first 2,048 alone."""
+    """Let streams share the rows of small data too: one would learn from the first 8,192 alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "MIN_ROWS_ALONE", 5)
         yield

@@ -113,9 +113,9 @@ def multiplied(factor: float) -> Rule:
 WAYS = {
     "as the root of what was seen, all streams at once": Way(AllAtOnce),
     "as the root, after 2 % on one stream": Way(SomeAlone),
-    "as the root, after 2 % or 2,048 rows on one stream (dadagrad)": Way(),
+    "as the root, after 2 % or 8,192 rows on one stream (dadagrad)": Way(),
     "a fixed share of what was seen, all at once": Way(GeometricAtOnce),
-    "a fixed share, after 2 % or 2,048 rows on one stream": Way(Geometric),
+    "a fixed share, after 2 % or 8,192 rows on one stream": Way(Geometric),
     "80 rounds instead of 40": Way(rounds=80),
     "40 rounds without momentum": Way(momentum=False),
     "80 rounds without momentum": Way(rounds=80, momentum=False),

@@ -64,7 +64,7 @@ def digest_of_threads(url, model):
 
 @pytest.mark.slow
 def test_by_hand_with_tls(reviews, tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "MIN_ROWS_ALONE", 2_048)  # as in the process that trains
+    monkeypatch.setattr(streams, "MIN_ROWS_ALONE", 8_192)  # as in the process that trains
     folder, port = tmp_path / "work", free_port()
     folder.mkdir()
     (folder / "reviews.tsv").write_bytes(reviews.read_bytes())

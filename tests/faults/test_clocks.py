@@ -85,7 +85,7 @@ def test_a_run_has_the_same_bits(
         options["cluster"] = ("--scheduler", cluster.address)
     settings = (f"--{name.replace('_', '-')}={n}" for name, n in (SETTINGS | rows).items())
     common = ("dadagrad", "train", data, *settings, "--json")
-    monkeypatch.setattr(streams, "MIN_ROWS_ALONE", 2_048)  # as in the process that trains
+    monkeypatch.setattr(streams, "MIN_ROWS_ALONE", 8_192)  # as in the process that trains
     expected = train(data, **SETTINGS, **rows).model.digest
     for name, jump in JUMPS.items():
         run = str(tmp_path / name / "run")

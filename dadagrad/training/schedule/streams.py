@@ -35,7 +35,7 @@ CLOSE = 2, 5
 """A stretch may end two fifths of its length from its place. Were it half, it could lose all its
 rows to its neighbours; only the last of a pass can, which may be shorter than the one before."""
 
-ALONE_SHARE, MIN_ROWS_ALONE, MAX_ROWS_ALONE = 0.02, 2_048, 262_144
+ALONE_SHARE, MIN_ROWS_ALONE, MAX_ROWS_ALONE = 0.02, 8_192, 262_144
 """Share of the first pass that one stream learns from alone, and the rows of it at least and at
 most: rows at least because less data is no work for streams, at most because all threads wait."""
 
