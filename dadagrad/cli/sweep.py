@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,11 @@ def sweep(
         messages=display.say,
     )
     if not result.complete:
-        raise Interrupted(f"stopped after {result.best.report['rows']:,} rows; nothing was saved")
+        report = result.best.report
+        raise Interrupted(
+            f"stopped after {report['rows']:,} rows; nothing was saved",
+            signal.Signals[report["stopped_by"]],
+        )
     result.best.save(model)
     for path in sorted(paths, key=_is_picture):  # there may be nothing to draw
         text = _path_text(path, result.path)

@@ -25,6 +25,7 @@ from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.snapshot import restore
 from dadagrad.training.engines.resources import Resources
+from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run
 from dadagrad.training.result import TrainResult
 
@@ -180,4 +181,5 @@ def _model_of(snapshot: Snapshot, url: str) -> Model | None:
     run = Run(data, config, resources, on_error=on_error, skipped=skipped, **silent)
     run.problem, start = restore(snapshot, run.problem, url)
     done = start.place.cursor.pass_number >= config.passes
-    return run.result(run.coordinator(start), done, start.seconds, url, start).model
+    watcher = Watcher(seconds_before=start.seconds)
+    return run.result(run.coordinator(start), done, watcher, url, start).model

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dadagrad.config import TrainConfig
@@ -115,6 +115,11 @@ class RoundEvent:
     seconds_by_part: dict[str, float] = field(default_factory=dict)
     workers: int | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes a copy, which cannot count any more."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return RoundEvent, tuple((values | {"count_nonzeros": _cannot_count}).values())
+
     @property
     def rows(self) -> int:
         """Rows learned from, in all passes."""
@@ -181,6 +186,10 @@ class RoundEvent:
         return {name: getattr(self, name) for name in names}
 
 
+def _cannot_count() -> int:
+    raise InputError("count_nonzeros works until the callback returns; call it there")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointEvent:
     """A checkpoint is in the store, so that the run can be resumed from it.
@@ -233,7 +242,8 @@ class EndEvent:
 class Callback:
     """Receiver of the events of a run; a subclass overrides what it needs.
 
-    `on_end` is called once after `on_begin`, also if the run fails. The thread is that of the run.
+    `on_end` is called once after `on_begin`, also if this or the run fails. The thread is that of
+    the run.
     """
 
     def on_begin(self, event: BeginEvent) -> None:
@@ -249,7 +259,8 @@ class Callback:
         """Receive the end of a run."""
 
 
-Callbacks: TypeAlias = Iterable[Callback | Callable[[RoundEvent], object]]
+_Receiver: TypeAlias = Callback | Callable[[RoundEvent], object]
+Callbacks: TypeAlias = _Receiver | Iterable[_Receiver]
 """Callbacks as a user gives them: a function is called at the end of each round."""
 
 
@@ -266,7 +277,7 @@ class _RoundFunction(Callback):
 def as_callbacks(items: Callbacks | None) -> list[Callback]:
     """Return objects for callbacks; `InputError` for what is none."""
     callbacks: list[Callback] = []
-    for each in items or ():
+    for each in [items] if callable(items) or isinstance(items, Callback) else items or ():
         if isinstance(each, Callback):
             callbacks.append(each)
         elif callable(each) and not isinstance(each, type):

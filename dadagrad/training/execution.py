@@ -156,13 +156,11 @@ class Run:
             watcher.result = self.result(
                 coordinator,
                 complete,
-                watcher.seconds,
+                watcher,
                 url,
                 start,
                 bytes_per_step=moved / steps if moved is not None and steps else None,
                 compile_seconds=compile_seconds,
-                stopped_by=None if watcher.stopped_by is None else watcher.stopped_by.name,
-                seconds_by_part=engine.trace.seconds,
             )
         return watcher.result
 
@@ -342,19 +340,19 @@ class Run:
         self,
         coordinator: Coordinator,
         complete: bool,
-        seconds: float,
+        watcher: Watcher,
         checkpoints: str | None,
         start: Start,
         **facts: Any,
     ) -> TrainResult:
         """The model at the end of the run from `start` on, and the report with more `facts`."""
-        report = make_report(coordinator, self.readable, complete, seconds) | {
+        report = make_report(coordinator, self.readable, complete, watcher.seconds) | {
             "bytes_per_step": None,
             "compile_seconds": 0.0,
-            "stopped_by": None,
+            "stopped_by": None if watcher.stopped_by is None else watcher.stopped_by.name,
             "checkpoints": checkpoints,
             "curve": start.curve.to_json(),
-            "seconds_by_part": {},
+            "seconds_by_part": watcher.seconds_by_part,
             **facts,
             **constant_metrics(self.problem, self.readable),
         }

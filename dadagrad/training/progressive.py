@@ -224,7 +224,7 @@ def count(
                 losses[setting, target] = weigh(np.asarray(value, np.float64))
         if problem.task == "multiclass" and target == 0:
             mistakes[setting] = weigh(problem.classes[of_setting.argmax(axis=0)] != labels[:, 0])
-        elif problem.task in ("binary", "multilabel"):
+        elif problem.task in ("binary", "multilabel", "ranking"):
             mistakes[setting, target] = weigh((of_setting[target] > 0.0) != (targets[target] > 0.0))
 
     spread(count_loss, losses.size)

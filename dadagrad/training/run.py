@@ -20,6 +20,7 @@ from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, restore
 from dadagrad.training.engines.resources import Resources
+from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config, split_holdout
 from dadagrad.training.initial import InitialModel, InitialState
 from dadagrad.training.messages import Place
@@ -233,7 +234,8 @@ def resume(
             snapshot = CheckpointReader(checkpoints).load()
             run.problem, start = restore(snapshot, run.problem, checkpoints)
         run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")
-        return run.result(run.coordinator(start), True, start.seconds, checkpoints, start)
+        watcher = Watcher(seconds_before=start.seconds)
+        return run.result(run.coordinator(start), True, watcher, checkpoints, start)
     with resources.engine(run.readable) as engine:
         run.check_memory(engine.workers(), checkpoints=True)
         with CheckpointSaver(

@@ -195,7 +195,8 @@ class _Sweep:
         for stop in (*_stops(run), None):
             before = start.place.passes[0] if start.place.passes else None
             coordinator, complete = run.learn(self._engine, start, self.watcher, stop=stop)
-            first = coordinator.place.passes[0]
+            passes = coordinator.place.passes
+            first = passes[0] if passes else coordinator.metrics
             learned = first if before is None else first - before
             with np.errstate(invalid="ignore"):  # infinite losses of settings that diverged
                 sums = learned.mistakes if self._compares_errors else learned.loss
@@ -284,11 +285,11 @@ class _Sweep:
         best_place = int(np.argmin(values))
         start = self._select(coordinator, [best_place])
         sweep = [_summary(entry) for entry in self._table]
-        coordinator, seconds = run.coordinator(start), self.watcher.seconds
-        facts: dict[str, Any] = {"sweep": sweep, "seconds_by_part": self._engine.trace.seconds}
+        facts: dict[str, Any] = {"sweep": sweep}
         if best_place in holdouts:
             facts["holdout"] = holdouts[best_place]
-        best = run.result(coordinator, complete, seconds, None, start, **facts)
+        coordinator = run.coordinator(start)
+        best = run.result(coordinator, complete, self.watcher, None, start, **facts)
         return SweepResult(best, self._table, complete)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 from xml.etree import ElementTree
 
 import pytest
@@ -73,3 +74,11 @@ def test_wrong_input_is_refused_in_one_line(run, places, tmp_path, options, mess
     command = ("sweep", places.train, "--model", tmp_path / "m", "--step-size", "0.1,0.2")
     assert message in run(*command, *options).error
     assert not (tmp_path / "m").exists()
+
+
+def test_a_sweep_that_is_stopped_ends_with_the_code_of_the_signal(
+    run, stop_after, places, tmp_path
+):
+    stop_after(1, signal.SIGTERM)
+    answer = run("sweep", places.train, "--model", tmp_path / "model", *GRID, "--passes", "9")
+    assert (answer.code, "nothing was saved" in answer.stderr) == (143, True)

@@ -1,11 +1,13 @@
 """Callbacks are told of a run, and never change it."""
 
 import json
+import pickle
 from dataclasses import FrozenInstanceError, replace
 from itertools import pairwise
 
 import pytest
 from helpers.training_cases import make_data, train_until
+from sklearn.base import clone
 
 from dadagrad import (
     AdaGradClassifier,
@@ -128,3 +130,33 @@ def test_sweeps_and_estimators_have_callbacks_too():
 def test_what_is_no_callback_is_refused():
     with pytest.raises(InputError, match=r"give objects of dadagrad\.Callback"):
         train(make_data(), replace(CONFIG, passes=1), callbacks=["log.jsonl"])
+
+
+def test_only_callbacks_that_began_are_told_of_the_end():
+    class Failing(Callback):
+        def on_begin(self, event):
+            raise RuntimeError("not ready")
+
+    before, after = Recorder(), Recorder()
+    with pytest.raises(RuntimeError, match="not ready"):
+        train(make_data(), CONFIG, callbacks=[before, Failing(), after])
+    assert [type(event) for event in before.events] == [BeginEvent, EndEvent]
+    assert not after.events
+
+
+def test_an_estimator_whose_callback_keeps_its_events_can_be_copied():
+    recorder = Recorder()
+    X, y = [[0.0, 1.0], [1.0, 0.0]] * 20, [0, 1] * 20
+    estimator = AdaGradClassifier(callbacks=[recorder]).fit(X, y)
+    for copied in (clone(estimator), pickle.loads(pickle.dumps(estimator))):
+        (events,) = (callback.events for callback in copied.callbacks)
+        assert [event.steps for event in events[1:-1]] == list(range(40, 201, 40))
+        with pytest.raises(InputError, match="until the callback returns"):
+            events[1].count_nonzeros()
+        assert events[-1].result.model.digest == estimator.model_.digest
+
+
+def test_a_single_function_will_do():
+    rows = []
+    train(make_data(), replace(CONFIG, passes=1), callbacks=lambda event: rows.append(event.rows))
+    assert rows[-1] == make_data().n_rows

@@ -101,7 +101,7 @@ def test_a_ranking_is_learned(settings, tmp_path):
     scores = evaluate(result.model, held_out)
     assert scores["ndcg"] > 0.9
     assert scores["accuracy"] == 1 - scores["error"] > 0.85
-    assert result.report["progressive_error"] < 0.2
+    assert 0.02 < result.report["progressive_error"] < 0.3
     assert result.model.task == "ranking"
     np.testing.assert_array_equal(result.model.intercept, 0.0)
     predict(result.model, held_out, str(tmp_path / "scores.parquet"))

@@ -1,5 +1,6 @@
 """A grid of settings in one stream: the worse are dropped, and the rest are runs of their own."""
 
+import signal
 from itertools import product
 
 import pytest
@@ -8,7 +9,7 @@ from helpers.zarr_cases import write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad import InputError, evaluate, sweep, train
+from dadagrad import Callback, InputError, evaluate, sweep, train
 from dadagrad.data.views import hold_out
 
 SIZES = (90, 60, 120, 50)
@@ -97,3 +98,13 @@ def test_settings_that_diverge_are_dropped_first():
 def test_settings_that_cannot_share_a_stream_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         sweep(make_data(), **arguments)
+
+
+def test_a_sweep_that_is_stopped_before_it_learns_has_no_rows():
+    class Stop(Callback):
+        def on_begin(self, event):
+            signal.raise_signal(signal.SIGTERM)
+
+    stopped = sweep(make_data(), step_size=[0.1, 0.4], batch_size=7, callbacks=[Stop()])
+    assert not stopped.complete
+    assert (stopped.best.report["rows"], stopped.best.report["stopped_by"]) == (0, "SIGTERM")

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator.combine import Progress, combination_of
@@ -112,6 +113,14 @@ class Coordinator:
         self._closes: list[Instruction] = []
         self._next_save = self._first_save_after(place.steps)
         self._saved: Cursor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the rounds, which a copy begins again at its place."""
+        return {name: value for name, value in self.__dict__.items() if name != "_rounds"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self.go_back(self.place)
 
     @property
     def metrics(self) -> ProgressiveMetrics:

@@ -51,6 +51,7 @@ class Watcher:
         self.n_workers: int | None = None
         self.convert: Callable[[ProgressiveMetrics], ProgressiveMetrics] = lambda metrics: metrics
         self._stop_requested = self._ready = False
+        self._begun_callbacks: list[Callback] = []
         self._begun = self._last_save = time.monotonic()
         self._reported = Cursor()
 
@@ -61,6 +62,7 @@ class Watcher:
             self._ready = True
             for callback in self._callbacks:
                 assert self.run is not None, "callbacks come with a run"
+                self._begun_callbacks.append(callback)
                 callback.on_begin(self.run)
 
     @contextmanager
@@ -80,11 +82,11 @@ class Watcher:
         self._send_end(None)
 
     def _send_end(self, error: BaseException | None) -> None:
-        if self.run is None or not self._ready:
+        if self.run is None:
             return
         event = EndEvent(self.run, self.result if error is None else None, error)
         with ExitStack() as stack:  # all are called, even if some raise errors
-            for callback in reversed(self._callbacks):
+            for callback in reversed(self._begun_callbacks):
                 stack.callback(callback.on_end, event)
 
     def _send_checkpoints(self) -> None:
@@ -99,7 +101,13 @@ class Watcher:
     @property
     def seconds(self) -> float:
         """Time of the run so far."""
-        return self._seconds_before + time.monotonic() - self._begun
+        since = time.monotonic() - self._begun if self._ready else 0.0
+        return self._seconds_before + since
+
+    @property
+    def seconds_by_part(self) -> dict[str, float]:
+        """See `RoundEvent`."""
+        return self._trace.seconds
 
     def request(self) -> SaveRequested | StopRequested | None:
         """Return the next event for the coordinator, if any.
@@ -145,7 +153,7 @@ class Watcher:
             rows_done / max(elapsed, 1e-9),
             losses[-1] if losses else None,
             report.count_nonzeros,
-            self._trace.seconds,
+            self.seconds_by_part,
             self.n_workers,
         )
         for callback in self._callbacks:
@@ -157,6 +165,7 @@ class Watcher:
 
         Has no effect outside the main thread, where signals cannot be caught.
         """
+        self._stop_requested = False  # the last one may have come at the end of what was learned
         if threading.current_thread() is not threading.main_thread():
             yield
             return
