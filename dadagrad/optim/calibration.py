@@ -133,8 +133,8 @@ class Isotonic(Calibration):
     It bends as the data do, and wants thousands of rows.
     """
 
-    scores: Numbers = ()
-    chances: Numbers = ()
+    scores: Numbers = (0.0,)
+    chances: Numbers = (0.5,)
 
     def fit(self, histogram: Histogram, *, even_at_0: bool = False) -> Isotonic:
         from sklearn.isotonic import isotonic_regression
@@ -163,7 +163,7 @@ class Isotonic(Calibration):
     def log_odds(self, scores: Array) -> Array:
         from scipy.special import logit
 
-        odds: Array = logit(np.interp(scores, self.scores or (0,), self.chances or (0.5,)))
+        odds: Array = logit(np.interp(scores, self.scores, self.chances))
         return odds
 
 

@@ -64,8 +64,10 @@ def measure_scales(
             sizes = np.abs(rows.values)
             if rows.row_scale is not None:
                 sizes = sizes * np.repeat(rows.row_scale, np.diff(rows.indptr))
+            if rows.weights is not None:  # a row of weight 0 is no row
+                sizes = sizes * np.repeat(rows.weights > 0.0, np.diff(rows.indptr))
             sums.append(np.bincount(indices, sizes, len(positions)))
-            counts.append(np.bincount(indices, rows.values != 0.0, len(positions)))
+            counts.append(np.bincount(indices, sizes != 0.0, len(positions)))
         n_rows, n_entries = n_rows + rows.n_rows, n_entries + rows.nnz
         loader.keep(partition, loaded)
         if rows.n_rows < loaded.n_rows:

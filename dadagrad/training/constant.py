@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,13 +18,16 @@ from dadagrad.training.progressive import ProgressiveMetrics
 MAX_SCORE = 50.0
 HALVINGS = 45  # of an interval of scores: to a rounding of its length
 
+MIN_ROWS, MIN_PARTITIONS = 4_096, 4
+"""Rows whose labels are read at least where nothing counts them, and partitions that have them."""
+
 
 def constant_metrics(problem: Problem, data: Dataset) -> dict[str, float | None]:
     """The `constant_loss` and `constant_error` of the best constant score of each target.
 
-    They are means over the targets; a regression and a ranking have no error. Where the schema of
-    `data` does not count the labels, or rows have weights, the labels are those of the first
-    partition. Of a ranking it is the loss of rows without an order.
+    They are means over the targets; a regression has no error. Where the schema of `data` does not
+    count the labels, or rows have weights, the labels are those of some partitions. Of a ranking it
+    is the loss of rows without an order.
     """
     problem = problem.settings[0]
     if problem.loss.ranks:
@@ -124,13 +128,28 @@ def _labels(
     if column.values is not None and column.counts is not None and not data.schema.weighted:
         labels, weights = np.array(column.values), np.array(column.counts, np.float64)
     else:
-        partitions = (data.read(number) for number in range(len(data.partitions)))
-        rows = next(rows for rows in partitions if rows.n_rows)
-        labels = rows.labels[:, number]
-        weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights.astype(np.float64)
+        labels, weights = _sample(data, number)
     if problem.class_importance is not None:
         weights = weights * problem.class_importance[np.searchsorted(problem.classes, labels)]
     return labels, weights / (weights.sum() or 1.0)
+
+
+def _sample(data: Dataset, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Labels of a column, and weights, of rows that are spread over the data."""
+
+    def read(partition: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        rows = data.read(partition)
+        weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
+        return rows.labels[:, number], weights.astype(np.float64)
+
+    n_partitions = len(data.partitions)
+    n_read = max(MIN_PARTITIONS, math.ceil(MIN_ROWS * n_partitions / max(data.n_rows, 1)))
+    spread = np.linspace(0, n_partitions - 1, min(n_read, n_partitions)).astype(int)
+    for partitions in (spread.tolist(), range(n_partitions)):  # all if those have no weight
+        labels, weights = map(np.concatenate, zip(*map(read, partitions), strict=True))
+        if weights.any():
+            break
+    return labels, weights
 
 
 def _best_scores(

@@ -11,7 +11,13 @@ import numpy as np
 from dadagrad.data.dataset import IN_MEMORY, Dataset
 from dadagrad.data.skipping import n_skipped, skipped_partitions
 from dadagrad.model.model import Model
-from dadagrad.optim.calibration import CALIBRATIONS, Calibration, Uncalibrated, log_loss
+from dadagrad.optim.calibration import (
+    CALIBRATIONS,
+    Calibration,
+    Uncalibrated,
+    bin_scores,
+    log_loss,
+)
 from dadagrad.optim.registry import describe
 from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
@@ -111,6 +117,7 @@ def make_model(
         assert isinstance(state, State), "several settings are compiled"
         state = state.of_setting(problem, report["best"])
         problem = problem.settings[report["best"]]
+    urls = [source.url for source in data.sources]
     ids, weights = state.nonzero_weights(problem)
     if problem.scales is not None:
         weights = weights / problem.scales[ids, None]
@@ -125,7 +132,11 @@ def make_model(
         feature_space=data.schema.feature_space,
         names=data.names(ids),
         calibration=CALIBRATIONS.make(report.get("calibration", "none")),
-        report={**report, "config": problem.config.to_json(), "data": data.url},
+        report={
+            **report,
+            "config": problem.config.to_json(),
+            "data": urls if len(urls) > 1 else data.url,
+        },
         user_link=problem.loss.link,
     )
 
@@ -200,8 +211,9 @@ def calibrate(
     calibration = calibration or problem.config.calibration
     fitted: list[tuple[Calibration, float]] = []
     for metrics in passes if len(passes) == 1 else (passes[0], passes[-1]):
-        if not metrics.histogram[setting].any():
-            continue
+        scores = bin_scores()[np.flatnonzero(metrics.histogram[setting].any(axis=1))]
+        if not scores.any():
+            continue  # all rows of the first batch have the score 0
         metrics = _with_earlier(earlier, metrics)
         histogram = metrics.histogram[setting]
         # The weights of rows, which grow with their number, are again 1 in the mean.

@@ -53,6 +53,9 @@ RARE_ROWS = 500
 """Rows without the most frequent label that the trial has at least, up to `SMALL_ROWS` rows: there
 are about as many mistakes, and few of them tell nothing."""
 
+MAX_LABEL = 1e15
+"""Largest label of a regression: squares of gradients and of their sums are float32."""
+
 PLAIN_ROWS = 1_024
 """Rows of the trial of an algorithm that is not compiled."""
 
@@ -78,7 +81,7 @@ def choose_step_size(
         missing = "pair of rows of one query" if problem.loss.ranks else "row of positive weight"
         raise TrainingError(f"step_size='auto' found no {missing} in the first rows; give a number")
     scaled = problem.task == "regression" and problem.loss.link != "log"
-    scale = _target_scale(rows.labels) if scaled else 1.0
+    scale = _target_scale(rows.labels, importance) if scaled else 1.0
     grid = [step_size * scale for step_size in GRID]
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
         spread = threaded(pool, threads) if problem.compiled else serial
@@ -161,13 +164,19 @@ def _read(
     )
 
 
-def _target_scale(labels: NDArray[np.float64]) -> float:
+def _target_scale(labels: NDArray[np.float64], importance: NDArray[np.float64]) -> float:
     """The root mean square of a regression's targets.
 
     A step moves a weight by the step size, whatever the gradients: margins that have to reach a
     thousand need steps a thousand times as large as those that have to reach one.
     """
-    return float(np.sqrt(np.mean(np.square(labels)))) or 1.0
+    largest = float(np.abs(labels[importance > 0.0]).max())
+    if largest > MAX_LABEL:
+        raise TrainingError(
+            f"step_size='auto': a label of the first rows is {largest:.3g}, of which the sums of "
+            f"squares would overflow; divide the labels, so that they are below {MAX_LABEL:g}"
+        )
+    return float(np.sqrt(np.average(np.square(labels).mean(axis=1), weights=importance))) or 1.0
 
 
 def _try(

@@ -166,3 +166,11 @@ def test_averages_of_some_rows_calibrate_as_those_of_all(monkeypatch):
         slopes.append(train(data, step_size=0.3, average=True).model.calibration.slope)
     assert slopes[0] != slopes[1]
     assert slopes[0] == pytest.approx(slopes[1], rel=0.1)  # of 4,300 rows
+
+
+@pytest.mark.parametrize("calibration", ["platt", "isotonic"])
+def test_a_first_pass_of_one_batch_tells_nothing(calibration):
+    rows = make_rows(2, 400)
+    settings = {"loss": "logistic", "step_size": 0.5, "batch_size": 400, "calibration": calibration}
+    losses = [evaluate(train(rows, passes=n, **settings).model, rows)["log_loss"] for n in (1, 5)]
+    assert losses[1] < 0.9 * losses[0] <= 0.9 * np.log(2.0) + 1e-12

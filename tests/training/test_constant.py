@@ -7,6 +7,7 @@ import pytest
 from helpers.training_cases import as_dataset, make_data
 
 from dadagrad import evaluate, train
+from dadagrad.training import constant
 
 LABELS = np.repeat([1.0, 2.0, 4.0], [50, 30, 20])
 SHARES = np.array([0.5, 0.3, 0.2])
@@ -84,3 +85,20 @@ def test_rows_of_a_matrix_that_are_sorted_by_label_are_shuffled(caplog, kind):
     assert not caplog.text
     train((X, y), step_size=0.3, shuffle=False)
     assert "or leave out shuffle=False" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_partitions", "tolerance"), [(4_096, 4, 1e-6), (80, 4, 0.5), (1, 1, 1e-6)]
+)
+def test_the_constant_is_that_of_parts_from_all_over_the_data(
+    n_rows, n_partitions, tolerance, monkeypatch
+):
+    monkeypatch.setattr(constant, "MIN_ROWS", n_rows)
+    monkeypatch.setattr(constant, "MIN_PARTITIONS", n_partitions)
+    rows = make_data((200,), labels="real", weighted=True).read(0)
+    order = np.argsort(rows.labels[:, 0])
+    weights = np.where(np.arange(200) < 20, 0.0, 1.0).astype(np.float32)
+    rows = replace(rows, labels=rows.labels[order], weights=weights)
+    parts = as_dataset([rows.slice(first, first + 20) for first in range(0, 200, 20)])
+    report = train(parts, loss="squared", step_size=0.1).report
+    assert report["constant_loss"] == pytest.approx(0.5 * np.var(rows.labels[20:]), rel=tolerance)

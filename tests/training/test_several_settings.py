@@ -12,7 +12,7 @@ from dadagrad import AdaGradClassifier, InputError, TrainConfig, TrainingError, 
 from dadagrad.training.result import make_model
 
 MANY = {"step_size": [0.05, 0.4, 1.5], "l1": [0.0, 1e-2]}
-MODES = ({"batch_size": 1}, {"batch_size": 9}, {"streams": 3, "rounds": 4})
+MODES = ({"batch_size": 1}, {"batch_size": 9}, {"streams": 16, "rounds": 4})
 
 
 def digests(result):

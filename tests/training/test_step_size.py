@@ -4,9 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.training_cases import as_dataset, make_data, make_schedule_of, method_of
+import scipy.sparse
+from helpers.training_cases import (
+    as_dataset,
+    dense_rows,
+    make_data,
+    make_schedule_of,
+    method_of,
+)
 
-from dadagrad import TrainConfig, TrainingError, evaluate, train
+from dadagrad import TrainConfig, TrainingError, dataset_from_arrays, evaluate, train
 from dadagrad.data.rows import Rows
 from dadagrad.training import step_size as module
 from dadagrad.training.step_size import GRID, choose_step_size
@@ -204,3 +211,25 @@ def test_large_steps_that_do_not_pass_the_target_do_little_harm():
         for aware in ("auto", False)
     ]
     assert errors[0] < 0.7 * errors[1]
+
+
+def test_rows_without_weight_set_no_scale():
+    data = make_data((300,), labels="real", weighted=True)
+    rows = data.read(0)
+    weights = np.where(np.arange(300) % 10, 1.0, 0.0).astype(np.float32)
+    spoilt = replace(rows, weights=weights, labels=np.where(weights[:, None], rows.labels, 1e9))
+    spoilt.values[np.repeat(weights == 0.0, np.diff(rows.indptr))] = 1e9
+    kept = weights > 0.0
+    without = dataset_from_arrays(scipy.sparse.csr_array(dense_rows(rows)[kept]), rows.labels[kept])
+    settings = {"loss": "squared", "scale_columns": True, "shuffle": False}
+    steps = [
+        train(each, **settings).report["step_size"] for each in (as_dataset([spoilt]), without)
+    ]
+    assert steps[0] == pytest.approx(steps[1], rel=1e-12)
+
+
+def test_labels_that_are_too_large_are_named():
+    data = make_data((50,), labels="real")
+    data.read(0).labels[:] = 1e200
+    with pytest.raises(TrainingError, match=r"label .* is 1e\+200.*; divide the labels"):
+        choose(data, TrainConfig(loss="squared", batch_size=1))

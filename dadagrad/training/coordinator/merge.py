@@ -60,6 +60,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -147,8 +148,9 @@ def merge_common(problem: Problem, state: State, learned: Sequence[State]) -> No
     base, begun = state.intercept, state.t
     end = begun + sum(each.t - begun for each in learned)
     changes = np.stack([each.intercept for each in learned]) - base
-    gathered = changes.sum(axis=0)
-    squared = np.square(changes[..., 1]).sum(axis=0)
+    # In the order of the streams: the order in which NumPy adds depends on the number of outputs.
+    gathered = reduce(np.add, changes)
+    squared = reduce(np.add, np.square(changes[..., 1]))
     participation = np.ones_like(squared)
     np.divide(gathered[..., 1] ** 2, squared, out=participation, where=squared > 0.0)
     state.intercept = base + gathered / participation[..., None]
