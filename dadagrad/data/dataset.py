@@ -119,6 +119,11 @@ class Schema:
     queried: bool = False
 
     @property
+    def of_table(self) -> bool:
+        """True if features were made of the columns of a table, of which text has one."""
+        return (self.feature_space or {}).get("format") in ("text", "table")
+
+    @property
     def numbers_own_features(self) -> bool:
         """True if feature ids are those of the source, without a bound but the highest id."""
         space = self.feature_space or {}

@@ -38,7 +38,6 @@ from dadagrad.estimators.arguments import (
 from dadagrad.estimators.fitting import FittedState, fit, partial_fit, restore
 from dadagrad.model.evaluate import score_partitions
 from dadagrad.model.model import Model
-from dadagrad.model.raw import is_unprepared
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.registry import Registered
 from dadagrad.settings import parameter_docs
@@ -178,6 +177,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         estimator = cls(**settings, random_state=config.seed)
         estimator._adopt_labels(state.origin, new_labels=True)
         estimator.n_features_in_ = trained.n_features
+        if trained.feature_space is None and len(trained.names) == trained.n_features:
+            columns = [trained.names[feature] for feature in range(trained.n_features)]
+            estimator.feature_names_in_ = np.array(columns, object)
         return estimator._keep(state, passes=config.passes, calls=0)
 
     def sparsify(self) -> Self:
@@ -245,6 +247,8 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if getattr(self, "holdout", 0.0):
             raise InputError("partial_fit holds no rows out: leave out holdout, or call fit")
         before = getattr(self, "_state", None)
+        if before is not None:
+            before.refuse_columns(X)
         calls = 0 if before is None else self._calls
         # The order of rows differs from call to call, and is the same in each run.
         seed = int(np.random.SeedSequence([self._seed(), calls]).generate_state(1)[0])
@@ -358,9 +362,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Return the (n_rows, n_outputs) scores of the rows of X, in their order."""
         check_is_fitted(self)
-        trained = self._state.origin.schema
-        of_table = (trained.feature_space or {}).get("format") in ("table", "text")
-        if of_table and is_unprepared(trained, X):
+        if self._state.are_columns(X):
             return self.model_.decision_function(X)
         if is_stored(X):
             data, model = open_stored(X), self.model_

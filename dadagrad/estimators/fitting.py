@@ -15,6 +15,7 @@ from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import IN_MEMORY, Dataset, MemoryDataset
 from dadagrad.errors import InputError
 from dadagrad.model.model import Model
+from dadagrad.model.raw import is_unprepared
 from dadagrad.problem import Problem
 from dadagrad.progress.display import ProgressDisplay, RunDisplay
 from dadagrad.summary import run_lines
@@ -74,6 +75,20 @@ class FittedState:
             named = {column: str(names[column]) for column in self._model.ids.tolist()}
             self._model = replace(self._model, names=named)
         return self._model
+
+    def are_columns(self, X: Any) -> bool:
+        """True for rows of columns, of which the training data made features."""
+        schema = self.origin.schema
+        return schema.of_table and is_unprepared(schema, X)
+
+    def refuse_columns(self, X: Any) -> None:
+        """Raise `InputError` for rows of columns, whose features are not made here."""
+        if self.are_columns(X):
+            raise InputError(
+                "the features of this model were made of the columns of a table; give partial_fit "
+                "a dataset of dadagrad.ingest(table, like=model), or go on by "
+                "dadagrad.train(table, initial_model=model)"
+            )
 
     @property
     def coefficients(self) -> Any:

@@ -129,7 +129,7 @@ class LinearModel:
         A word whose sign is hashed may have the value -1: its effect is minus the weight.
         """
         space = self.feature_space or {}
-        if space.get("format") not in ("text", "table") or space.get("binary") or not self.names:
+        if not self.schema.of_table or space.get("binary") or not self.names:
             return self.weights
         from dadagrad.data.tables.single_row import sign_of_names
 
@@ -294,17 +294,20 @@ class LinearModel:
     def _scores_of(self, data: Any) -> Vector:
         if isinstance(data, dict):
             return self._score_entries([self._reader(data)])
-        if isinstance(data, list | tuple) and 0 < len(data) <= _MAX_SINGLE:
+        if isinstance(data, list | tuple) and data:
             kind = str if self._is_text else dict
-            if all(isinstance(row, kind) for row in data):
+            few = len(data) <= _MAX_SINGLE or not self.schema.of_table
+            if few and all(isinstance(row, kind) for row in data):
                 return self._score_entries(map(self._reader, data))
         if getattr(data, "format", None) == "csr" and data.shape[0] == 1:
             self._check_width(data.shape[1])
             return self._score_entries([(data.indices, data.data.astype(np.float32))])
-        if isinstance(data, np.ndarray) and data.ndim == 2 and len(data) <= _MAX_SINGLE:
+        if _is_small_matrix(data):
             self._check_width(data.shape[1])
-            values = data[:, self.ids].astype(np.float32)
-            return values @ self.weights.astype(np.float64) + self.intercept
+            known = slice(self.ids.searchsorted(data.shape[1]))  # all, or those of a narrower one
+            values = data[:, self.ids[known]].astype(np.float32)
+            scores: Vector = values @ self.weights[known].astype(np.float64) + self.intercept
+            return scores
         # These modules load slowly.
         from dadagrad.data.ingest.ingest import as_dataset
         from dadagrad.model.raw import is_unprepared, read_raw
@@ -350,12 +353,18 @@ class LinearModel:
     def _reader(self) -> Callable[[Any], Entries]:
         """Entries of a single row."""
         space = self.feature_space or {}
-        if space.get("format") in ("text", "table"):
+        if self.schema.of_table:
             from dadagrad.data.tables.encoder import TableEncoder
             from dadagrad.data.tables.single_row import RowReader
 
             return RowReader(TableEncoder.from_json(space))
         return _IdReader(space, {name: feature for feature, name in self.names.items()})
+
+
+def _is_small_matrix(data: Any) -> bool:
+    """True for a plain array of a few rows of finite real numbers."""
+    is_matrix = type(data) is np.ndarray and data.ndim == 2 and data.dtype.kind in "fiub"
+    return is_matrix and len(data) <= _MAX_SINGLE and bool(np.isfinite(data).all())
 
 
 class _IdReader:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dadagrad.config import SETTINGS
+from dadagrad.errors import InputError
 from dadagrad.model.base import LinearModel
 from dadagrad.settings import Switch
 from dadagrad.summary import counted, duration, features_text, listed, percent, significant
@@ -55,7 +56,8 @@ def _training_facts(report: Mapping[str, Any], loss: str) -> dict[str, str]:
     if "rows" in report:
         facts["trained on"] = f"{counted(report['rows'] // max(report.get('passes', 1), 1), 'row')}"
         if report.get("data") not in (None, "memory"):
-            facts["trained on"] += f" of {report['data']}"
+            urls = report["data"] if isinstance(report["data"], list) else [report["data"]]
+            facts["trained on"] += f" of {', '.join(urls)}"
         facts["trained on"] += f", {counted(report.get('passes', 1), 'pass')}"
         if "seconds" in report:
             facts["trained on"] += f", {duration(report['seconds'])}"
@@ -126,7 +128,8 @@ def commands(
     """Return the commands that train this model again; none if it is not known to be `repeatable`.
 
     It is not if it went on from another model, or if its rows were read from raw files, by options
-    that are not among the settings.
+    that are not among the settings. None are returned either if an option cannot have the value of
+    a setting, such as an object of a user's own class.
     """
     if not config or not repeatable:
         return []
@@ -137,8 +140,13 @@ def commands(
         option = setting.option or name.replace("_", "-")
         if isinstance(setting.kind, Switch):
             words.append(f"--{'' if value else 'no-'}{option}")
-        else:
-            words += [f"--{option}", _option_text(value)]
+            continue
+        text = _option_text(value)
+        try:
+            setting.kind.parse(name, text)
+        except InputError:
+            return []
+        words += [f"--{option}", text]
     words += ["--model", model or "model"]
     return [" ".join(map(shlex.quote, words))]
 

@@ -58,3 +58,15 @@ def test_an_estimator_of_a_model_of_a_table_predicts_tables():
         remedy = r"train\(\(X, y\)\), .* AdaGradClassifier\.from_model"
         with pytest.raises(InputError, match=f"{problem}.*{remedy}"):
             AdaGradClassifier().fit(wrong, Y)
+    numbers = pandas.DataFrame(X, columns=list("abcde")).assign(y=Y)
+    of_numbers = AdaGradClassifier.from_model(dadagrad.train(numbers, label="y", **SETTINGS))
+    with pytest.raises(InputError, match="made of the columns of a table"):
+        of_numbers.partial_fit(numbers.drop(columns="y"), Y)
+
+
+def test_an_estimator_of_a_model_of_a_frame_knows_its_columns(tmp_path):
+    frame = pandas.DataFrame(X, columns=list("abcde"))
+    AdaGradClassifier().fit(frame, Y).model_.save(tmp_path / "model")
+    loaded = AdaGradClassifier.from_model(tmp_path / "model")
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.predict(frame[frame.columns[::-1]])

@@ -18,11 +18,18 @@ import dadagrad
 from dadagrad import InputError, Model
 from dadagrad.cli import dadagrad as cli
 from dadagrad.model.raw import read_raw
+from dadagrad.optim.losses import Hinge
 
 REVIEWS = [
     "Good film, good plot", "a BAD film", "very very GOOD; don't miss it", "bad. Bad! plot", "",
     "ÉLAN naïve film", "x y z", "so good_good 10 times",
 ]  # fmt: skip
+
+
+class OwnHinge(Hinge):
+    """A loss that the command line does not know."""
+
+    name = "own-hinge"
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +83,7 @@ def check(outputs, model, scores):
 )
 def test_onnx_predicts_from_raw_texts(folder, loss, n_classes, options):
     model = text_model(folder, loss, n_classes, **options)
-    scores = np.concatenate([model.scores(raw.rows) for raw in read_raw(model, REVIEWS)])
+    scores = np.concatenate([model.scores(raw.rows) for raw in read_raw(model.schema, REVIEWS)])
     check(run(model, text=np.array(REVIEWS, object)), model, scores)
 
 
@@ -88,7 +95,7 @@ def bigrams(folder):
 @given(st.lists(st.text("aBcÉéñÜß _-,.;19\n\t", max_size=30), min_size=1, max_size=4))
 @settings(max_examples=30, deadline=None)
 def test_onnx_reads_texts_as_the_model_does(bigrams, texts):
-    scores = np.concatenate([bigrams.scores(raw.rows) for raw in read_raw(bigrams, texts)])
+    scores = np.concatenate([bigrams.scores(raw.rows) for raw in read_raw(bigrams.schema, texts)])
     check(run(bigrams, text=np.array(texts, object)), bigrams, scores)
 
 
@@ -208,11 +215,25 @@ def test_there_is_no_command_where_settings_do_not_make_the_model_again(tmp_path
     dadagrad.ingest(tmp_path / "a.csv", tmp_path / "data", ignore="id")
     first = dadagrad.train(str(tmp_path / "data"), step_size=0.5)
     later = dadagrad.train(str(tmp_path / "data"), initial_model=first)
+    pair = np.eye(2)[np.arange(40) % 2], np.where(np.arange(40) % 2, "yes, sir", "no")
+    commas = dadagrad.train(pair, step_size=0.5, class_weight={"yes, sir": 5.0, "no": 1.0})
+    own_loss = dadagrad.train(pair, step_size=0.5, loss=OwnHinge())
     counts = [
         len(json.loads(dadagrad.report(each, format="json"))["again"])
-        for each in (raw, first, later)
+        for each in (raw, first, later, commas, own_loss)
     ]
-    assert counts == [0, 1, 0]
+    assert counts == [0, 1, 0, 0, 0]
+
+
+def test_the_command_names_all_datasets(tmp_path):
+    (tmp_path / "a.svmlight").write_text("1 3:0.5 9:2\n-1 1:1\n1 3:-1 4:0.25\n" * 5)
+    urls = [str(tmp_path / name) for name in ("a b", "c")]
+    for url in urls:
+        dadagrad.ingest(tmp_path / "a.svmlight", url)
+    result = dadagrad.train(urls, step_size=0.5)
+    (command,) = json.loads(dadagrad.report(result, format="json"))["again"]
+    assert shlex.split(command)[2:4] == urls
+    assert f"of {', '.join(urls)}" in result.model.facts()["trained on"]
 
 
 @pytest.mark.parametrize("package", ["onnx", "skops"])

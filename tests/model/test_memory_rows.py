@@ -11,6 +11,10 @@ from dadagrad import InputError
 SETTINGS = {"loss": "logistic", "step_size": 0.5, "threads": 1}
 
 
+VW_LINES = "a.vw\n" + "1 |f a c\n-1 |f b c:2\n" * 20
+SVMLIGHT_LINES = "a.svm\n" + "1 1:1 3:2\n-1 2:1 3:1\n" * 20
+
+
 def make_frame(n_rows=200):
     random = np.random.default_rng(0)
     age, words = (
@@ -101,5 +105,28 @@ def test_a_row_of_another_kind_is_refused():
     with pytest.raises(InputError, match="the rows have 5 features"):
         model.predict(np.zeros((1, 5)))
     matrix = dadagrad.train((np.eye(4), [0, 1, 0, 1]), **SETTINGS).model
-    with pytest.raises(InputError, match="score of row 0 is not finite"):
-        matrix.predict(np.array([[np.nan, 1, 1, 1]]))
+    for wrong in (np.array([[np.nan, 1, 1, 1]]), np.ones((1, 4), complex)):
+        with pytest.raises(InputError, match=r"feature 0 is nan|must hold real numbers"):
+            matrix.predict(wrong)
+
+
+@pytest.mark.parametrize("lines", [VW_LINES, SVMLIGHT_LINES], ids=["vw", "svmlight"])
+def test_a_row_without_columns_has_the_same_score_among_many(lines, tmp_path):
+    path = tmp_path / lines.partition("\n")[0]
+    path.write_text(lines.partition("\n")[2])
+    model = dadagrad.train(path, step_size=0.5, loss="logistic", shuffle=False).model
+    keys = ("f^a", "f^c") if path.suffix == ".vw" else (1, 3)
+    rows = [{keys[0]: 2.0}, {keys[0]: 1.0, keys[1]: 1.0}] * 50
+    expected = [model.decision_function(row)[0, 0] for row in rows]
+    assert len(set(expected)) == 2
+    assert model.decision_function(rows)[:, 0].tolist() == expected
+    with pytest.raises(InputError, match="not of columns; give a file of such lines"):
+        model.decision_function(pandas.DataFrame(rows))
+
+
+def test_a_narrower_matrix_lacks_the_last_features(tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text(SVMLIGHT_LINES.partition("\n")[2])
+    model = dadagrad.train(path, step_size=0.5).model
+    few, many = np.ones((2, 2)), np.ones((100, 2))
+    assert model.decision_function(few).tolist() == model.decision_function(many)[:2].tolist()

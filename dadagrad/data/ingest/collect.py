@@ -86,7 +86,13 @@ def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> Source
             )
     changed = {name: value for name, value in settings.items() if name not in fixed}
     reading = space.get("reading", {})
-    if space["format"] not in ("text", "table"):
+    if not like.of_table:
+        if not source.paths:
+            raise InputError(
+                "the features of that model or dataset are those of lines of "
+                f"{space['format']}, not of columns; give a file of such lines, a matrix, or "
+                "Model.predict a list of dicts of values by feature"
+            )
         options = {name: space[name] for name in (fixed | {"zero_based"}) & set(space)}
         options["multilabel"] = like.has_sets
         return SourceSummary(
@@ -192,7 +198,7 @@ class CollectedDataset(Dataset):
 def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
     """The columns that were read as label and as features, and those `left_out`."""
     space, parts = schema.feature_space or {}, []
-    encoder = TableEncoder.from_json(space) if space.get("format") in ("text", "table") else None
+    encoder = TableEncoder.from_json(space) if schema.of_table else None
     columns = space.get("reading", {}).get("columns", [])
 
     def place(name: str | None) -> str:
