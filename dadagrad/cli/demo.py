@@ -90,7 +90,7 @@ def demo(rows: int, workers: int, folder: str | None, display: Display) -> None:
                 messages=display.say,
             )
             if not result.complete:
-                raise Interrupted("interrupted")
+                raise Interrupted("interrupted", result.report["stopped_by"])
     with step("check", "training once more on threads, without a stop"):
         streams = result.report["streams"]
         whole = dadagrad.train(paths["train"], streams=streams)
@@ -143,7 +143,7 @@ def _train_half(display: Display, paths: dict[str, str], client: Any, rows: int)
         metadata={"model": paths["model"]},
     )
     if not stops:
-        raise Interrupted("interrupted")
+        raise Interrupted("interrupted", stopped.report["stopped_by"])
     display.say(f"stopped after {stopped.report['rows']:,} rows")
     return stopped
 

@@ -72,9 +72,9 @@ class Interrupted(Failure):
     The exit code is that of a shell: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
     """
 
-    def __init__(self, message: str, number: int = signal.SIGINT) -> None:
+    def __init__(self, message: str, stopped_by: str = "SIGINT") -> None:
         super().__init__(message)
-        self.exit_code = 128 + number  # type: ignore[misc]
+        self.exit_code = 128 + signal.Signals[stopped_by]  # type: ignore[misc]
 
 
 @contextmanager
@@ -103,7 +103,8 @@ def failing_in_one_line() -> Iterator[None]:
         for origin in origins(error):
             if isinstance(origin, KeyboardInterrupt):
                 numbers = [number for number in origin.args if isinstance(number, int)]
-                raise Interrupted("interrupted", *numbers[:1]) from error
+                names = [signal.Signals(number).name for number in numbers[:1]]
+                raise Interrupted("interrupted", *names) from error
         if lacks_memory(error) or _address_space_was_full():
             raise Failure(_NO_MEMORY) from error
         if not isinstance(error, OSError) or error.strerror is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -91,7 +90,7 @@ def finish(
         rows = result.report["rows"]
         raise Interrupted(
             f"stopped after {rows:,} rows; {saved if checkpoints else lost}",
-            signal.Signals[result.report["stopped_by"]],
+            result.report["stopped_by"],
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -118,7 +117,7 @@ def sweep(
         report = result.best.report
         raise Interrupted(
             f"stopped after {report['rows']:,} rows; nothing was saved",
-            signal.Signals[report["stopped_by"]],
+            report["stopped_by"],
         )
     result.best.save(model)
     for path in sorted(paths, key=_is_picture):  # there may be nothing to draw
