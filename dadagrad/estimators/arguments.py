@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ MORE_PARAMETER_DOCS = """
     random_state : int, RandomState or None, default=None
         Random seed of the order of rows. None is 0: the same call gives the same bits.
     threads : int or None, default=None
-        Number of threads; None is 2.
+        Number of threads; None is that of the cores.
     client : "current", str, distributed.Client or None, default=None
         Dask cluster on which `fit` trains on a dataset or a dask collection, whose blocks its
         workers compute: "current" is the active client, and a str the address of a scheduler.
@@ -138,3 +139,17 @@ def check_weights(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
     )
     check_shape(weights, n_rows, "sample_weight", "the arguments")
     return weights
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the seed of `random_state`; None stands for 0, not for NumPy's global generator."""
+    if random_state is None:
+        return 0
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, Integral) and int(random_state) >= 0:
+        return int(random_state)
+    raise InputError(
+        "random_state must be None, a whole number of at least 0 or a RandomState, not "
+        f"{random_state!r}"
+    )

@@ -7,7 +7,6 @@ import os
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -34,6 +33,7 @@ from dadagrad.estimators.arguments import (
     losses_of,
     make_init,
     open_stored,
+    seed_of,
 )
 from dadagrad.estimators.fitting import FittedState, fit, partial_fit, restore
 from dadagrad.model.evaluate import score_partitions
@@ -144,13 +144,17 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         return float(self._fitted.report.get("rows", 0)) if state is None else state.t
 
     @classmethod
-    def from_model(cls, model: Model | TrainResult | str | os.PathLike[str]) -> Self:
+    def from_model(
+        cls, model: Model | TrainResult | str | os.PathLike[str], **objects: Any
+    ) -> Self:
         """Return a fitted estimator that predicts with a model.
 
         Parameters
         ----------
         model : Model, TrainResult, str or path
             A model, the result of `dadagrad.train`, or the URL of a model.
+        **objects
+            Settings that are objects of a user's own classes, such as ``loss``.
 
         Returns
         -------
@@ -163,7 +167,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         InputError
             The model is of another task, or there is none at the URL.
         """
-        state = restore(model)
+        state = restore(model, objects)
         trained, config = state.model, state.problem.config
         if config.loss.task not in cls._tasks:
             raise InputError(
@@ -174,12 +178,11 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         names = inspect.signature(cls).parameters.keys() & SETTINGS.keys()
         settings = {name: getattr(config, name) for name in names}
         settings |= {n: plain[n] for n in names if isinstance(SETTINGS[n].kind, Registered)}
-        estimator = cls(**settings, random_state=config.seed)
+        estimator = cls(**settings | objects, random_state=config.seed)
         estimator._adopt_labels(state.origin, new_labels=True)
         estimator.n_features_in_ = trained.n_features
-        if trained.feature_space is None and len(trained.names) == trained.n_features:
-            columns = [trained.names[feature] for feature in range(trained.n_features)]
-            estimator.feature_names_in_ = np.array(columns, object)
+        if state.feature_names is not None:
+            estimator.feature_names_in_ = state.feature_names
         return estimator._keep(state, passes=config.passes, calls=0)
 
     def sparsify(self) -> Self:
@@ -232,7 +235,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     ) -> Self:
         """Train from the start, with the checkpoints that are wanted if it is to be `saved`."""
         self._check_loss()
-        seed = self._seed()
+        seed = seed_of(self.random_state)
         data = self._make_dataset(X, y, sample_weight, query, seed, reset=True, new_labels=True)
         if data is None:
             raise InputError("every sample_weight is zero; training needs a row of weight above 0")
@@ -251,7 +254,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             before.refuse_columns(X)
         calls = 0 if before is None else self._calls
         # The order of rows differs from call to call, and is the same in each run.
-        seed = int(np.random.SeedSequence([self._seed(), calls]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([seed_of(self.random_state), calls]).generate_state(1)[0])
         new = before is None
         data = self._make_dataset(X, y, sample_weight, query, seed, reset=new, new_labels=False)
         if data is not None:
@@ -340,20 +343,6 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
                 f"{type(self).__name__} does not support the loss {loss.name!r}; choose one of "
                 f"{', '.join(losses_of(self._tasks))}"
             )
-
-    def _seed(self) -> int:
-        """Return a seed; NumPy's global generator is not used, and None stands for 0."""
-        state = self.random_state
-        if state is None:
-            return 0
-        if isinstance(state, np.random.RandomState):
-            return int(state.randint(2**31 - 1))
-        if isinstance(state, Integral) and int(state) >= 0:
-            return int(state)
-        raise InputError(
-            "random_state must be None, a whole number of at least 0 or a RandomState, not "
-            f"{state!r}"
-        )
 
     def _config(self, seed: int) -> TrainConfig:
         settings = {name: value for name, value in self.get_params().items() if name in SETTINGS}

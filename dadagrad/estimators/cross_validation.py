@@ -15,7 +15,7 @@ from sklearn.utils import _safe_indexing, indexable
 from dadagrad.config import SWEPT, TrainConfig
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.errors import InputError
-from dadagrad.estimators.arguments import check_weights, is_stored
+from dadagrad.estimators.arguments import check_weights, is_stored, seed_of
 from dadagrad.estimators.classifier import AdaGradClassifier
 from dadagrad.estimators.regressor import AdaGradRegressor
 
@@ -62,7 +62,7 @@ class CrossValidated(_Estimator):
                 "cross-validation needs rows in memory; for datasets there is `dadagrad.sweep`"
             )
         self.__dict__.pop("best_params_", None)
-        seed = self._seed()
+        seed = seed_of(self.random_state)
         self._make_dataset(X, y, sample_weight, None, seed, reset=True, new_labels=True)  # checks
         grid = self._config(seed).alternatives()
         X, y = indexable(X, y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,17 +111,23 @@ class FittedState:
         return self.__dict__ | {"_coefficients": None}
 
 
-def restore(source: Any) -> FittedState:
-    """Return the state of a `Model` or `TrainResult`, or of the model that was saved at a URL."""
+def restore(source: Any, objects: Mapping[str, Any]) -> FittedState:
+    """Return the state of a `Model` or `TrainResult`, or of the model that was saved at a URL.
+
+    `objects` are those of `config_of`.
+    """
     model, arrays = load_with_state(source)
-    config = config_of(source, model, {})
+    config = config_of(source, model, objects)
     problem = Problem(config, model.task, model.label_columns, model.n_features)
     state, earlier = None, None
     if arrays:
         problem, state, earlier = InitialState(model, config, arrays).begin(problem)
     origin = MemoryDataset((), model.schema, str(model.report.get("data")))
     place = Place(steps=model.report.get("steps", 0), earlier=earlier)
-    return FittedState(problem, state, place, origin, model.report, _model=model)
+    names = None
+    if model.feature_space is None and len(model.names) == model.n_features:
+        names = np.array([model.names[column] for column in range(model.n_features)], object)
+    return FittedState(problem, state, place, origin, model.report, names, _model=model)
 
 
 def _state_at_end(

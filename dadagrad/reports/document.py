@@ -166,15 +166,19 @@ def _describe_url(url: str, top: int) -> tuple[Model | None, Document]:
 
 
 def _model_of(snapshot: Snapshot, url: str) -> Model | None:
-    """Make the model of a checkpoint; None before the first round, or if the data are away."""
+    """Make the model of a checkpoint.
+
+    None before the first round, without the data, or if settings are objects of own classes.
+    """
     meta = snapshot.meta
     if not snapshot.arrays or meta["data"]["url"] == IN_MEMORY:
         return None
     try:
         data = as_dataset(meta["data"]["url"])
+        config = TrainConfig.from_json(meta["config"])
     except DadagradError:
         return None
-    config, skipped = TrainConfig.from_json(meta["config"]), meta.get("skipped")
+    skipped = meta.get("skipped")
     on_error: OnError = "raise" if skipped is None else "skip"
     resources = Resources(threads=1)
     silent = {"messages": lambda message: None}

@@ -8,6 +8,7 @@ from sklearn.base import clone
 
 import dadagrad
 from dadagrad import AdaGradClassifier, AdaGradRegressor, InputError
+from dadagrad.optim.losses import Hinge
 
 X = np.random.default_rng(0).normal(size=(240, 5))
 Y = np.where(X[:, 0] + X[:, 1] > 0, "yes", "no")
@@ -70,3 +71,19 @@ def test_an_estimator_of_a_model_of_a_frame_knows_its_columns(tmp_path):
     loaded = AdaGradClassifier.from_model(tmp_path / "model")
     with pytest.raises(ValueError, match="feature names should match"):
         loaded.predict(frame[frame.columns[::-1]])
+
+
+class OwnHinge(Hinge):
+    """A loss that no name stands for."""
+
+    name = "own-hinge"
+
+
+def test_an_estimator_of_a_model_with_an_own_loss_is_given_it(tmp_path):
+    fitted = AdaGradClassifier(loss=OwnHinge(), step_size=0.2).fit(X, Y)
+    fitted.model_.save(tmp_path / "model")
+    with pytest.raises(InputError, match="own-hinge"):
+        AdaGradClassifier.from_model(tmp_path / "model")
+    loaded = AdaGradClassifier.from_model(tmp_path / "model", loss=OwnHinge())
+    assert_array_equal(loaded.predict(X), fitted.predict(X))
+    assert clone(loaded).fit(X, Y).model_.digest == fitted.model_.digest
