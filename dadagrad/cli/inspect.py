@@ -17,10 +17,10 @@ from dadagrad.cli.display import (
     size_text,
 )
 from dadagrad.cli.options import output_options
-from dadagrad.errors import DadagradError, InputError
+from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
-from dadagrad.summary import counted, side_by_side
+from dadagrad.summary import counted, listed, side_by_side
 
 if TYPE_CHECKING:
     from dadagrad import Dataset, Model
@@ -35,7 +35,11 @@ if TYPE_CHECKING:
     metavar="N",
     help="Number of largest weights of each sign to show.",
 )
-@click.option("--verify", is_flag=True, help="Read and check every byte of checkpoints.")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Read and check every byte of checkpoints; fail if one is damaged.",
+)
 @output_options
 def inspect(url: str, top: int, verify: bool, display: Display) -> None:
     """Show a model, dataset or checkpoints."""
@@ -45,6 +49,12 @@ def inspect(url: str, top: int, verify: bool, display: Display) -> None:
     if content is Content.CHECKPOINTS:
         description = _describe_checkpoints(url, verify=verify)
         (print_json if display.as_json else _show_checkpoints)(description)
+        damaged = [info["key"] for info in description["checkpoints"] if not info["valid"]]
+        if verify and damaged:
+            raise CorruptionError(
+                f"{url}: {listed(damaged, 3)} cannot be used; `dadagrad resume` goes on from the "
+                "newest checkpoint that can"
+            )
     elif content is Content.MODEL:
         model = dadagrad.Model.load(url)
         if display.as_json:
@@ -139,11 +149,11 @@ def _show_model(model: Model, top: int) -> None:
 def _show_checkpoints(description: dict[str, Any]) -> None:
     from dadagrad.model.facts import settings_text
 
-    data, notes = description["data"] or {}, description["notes"] or {}
+    urls, notes = (description["data"] or {}).get("url"), description["notes"] or {}
     checked = ", every byte checked" if description["verified"] else ""
     facts = {
         "checkpoints": f"{len(description['checkpoints'])}{checked}",
-        "data": data.get("url"),
+        "data": ", ".join(urls) if isinstance(urls, list) else urls,
         "model": notes.get("model"),
         "settings": settings_text(description["config"] or {}) or None,
     }

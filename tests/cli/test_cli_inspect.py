@@ -1,5 +1,7 @@
 """``dadagrad inspect``."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -73,7 +75,10 @@ def test_checkpoints_and_their_damage(run, places, tmp_path):
     part = next(tmp_path.glob("000000006000-*/000-00000.zst"))
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     assert run("inspect", tmp_path, "--json").json["checkpoints"][0]["valid"]
-    damaged = run("inspect", tmp_path, "--verify", "--json").json["checkpoints"]
+    answer = run("inspect", tmp_path, "--verify", "--json")
+    assert answer.code == 2
+    assert "manifest-000000006000.json cannot be used" in answer.stderr
+    damaged = json.loads(answer.stdout)["checkpoints"]
     assert [info["step"] for info in damaged if not info["valid"]] == [6000]
     lines = run("inspect", tmp_path, "--verify").lines
     assert "step 6,000 (not usable)" in lines
