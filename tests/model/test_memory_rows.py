@@ -28,6 +28,8 @@ def make_frame(n_rows=200):
             "said": [" ".join(random.choice(words, 7)) for _ in range(n_rows)],
             "tags": [list(random.choice(words, 2)) for _ in range(n_rows)],
             "on": pandas.Timestamp("2024-05-31") + pandas.to_timedelta(np.arange(n_rows), "D"),
+            "until": pandas.Timestamp("2024-05-31") + pandas.to_timedelta(np.arange(n_rows), "s"),
+            "clock": 1.7e9 + random.random(n_rows) * 100,
             "at": pandas.Timestamp("2024-05-31") + pandas.to_timedelta(6 * np.arange(n_rows), "h"),
             "y": np.where(age > 20, "old", "young"),
         }
@@ -37,7 +39,7 @@ def make_frame(n_rows=200):
 FRAME = make_frame()
 CHOSEN = {"categories": ["zip", "size"], "cross": ["job:zip", "rooms:job"], "hash_bits": 10}
 TABLE = {"label": "y"} | CHOSEN
-DATES = ["on", "at"]
+DATES = ["on", "at", "until"]
 TEXT = {"label": "y", "text_column": "said", "hash_bits": 10}
 
 
