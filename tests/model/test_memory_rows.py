@@ -88,6 +88,22 @@ def test_rows_of_a_matrix_are_matrices_and_dicts():
     assert model.predict(X).tolist() == [float(each) for each in expected.argmax(axis=1)]
 
 
+def test_keys_of_a_dict_are_the_ids_of_the_file(tmp_path):
+    file = tmp_path / "a.svmlight"
+    file.write_text("1 1:1 4:0.5\n-1 2:1\n" * 20)
+    model = dadagrad.train(str(file), **SETTINGS).model
+    expected = model.decision_function(str(file))[:1]
+    assert expected > 0.5
+    for row in ({1: 1.0, 4: 0.5}, {"1": 1.0, "4": 0.5}, {1: 1.0, "4": 0.5, 77: 3.0}):
+        assert model.decision_function(row) == pytest.approx(expected)
+    for wrong in (0, "0", -1):
+        with pytest.raises(InputError, match=f"has the feature {wrong}; give ids .*, 1 to"):
+            model.predict({wrong: 1.0})
+    matrix = dadagrad.train((np.eye(4), [0, 1, 0, 1]), **SETTINGS).model
+    with pytest.raises(InputError, match=r"has the feature 4; give ids .*, 0 to 3"):
+        matrix.predict([{"4": 1.0}])
+
+
 def test_a_row_of_another_kind_is_refused():
     model = dadagrad.train(FRAME, **TABLE, **SETTINGS).model
     other = dadagrad.train(FRAME, **TABLE | {"ignore": DATES}, **SETTINGS).model
