@@ -136,6 +136,16 @@ class Schema:
         return space.get("format") == "svmlight" and self.label_names != ["label"]
 
     @property
+    def first_id(self) -> int:
+        """Id of feature 0 in files: 1 if ids of svmlight begin at 1, else 0."""
+        return int((self.feature_space or {}).get("zero_based") is False)
+
+    def names_of(self, ids: NDArray[np.int64], names: Mapping[int, str]) -> list[str | None]:
+        """Names of features: those in `names`, else ids of svmlight that begin at 1, else None."""
+        first = self.first_id
+        return [names.get(each, str(each + first) if first else None) for each in ids.tolist()]
+
+    @property
     def label_names(self) -> list[str]:
         return [column.name for column in self.label_columns]
 

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.dataset import Dataset, LabelColumn, Schema
+from dadagrad.data.dataset import MAX_FEATURES, Dataset, LabelColumn, Schema
 from dadagrad.data.rows import Entries, Rows, finish_entries
 from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
@@ -258,7 +258,8 @@ class LinearModel:
             Rows in the feature space of the model: (n_rows, n_features) of NumPy or SciPy, a
             dataset or its URL; or rows as those from which it was trained: a data frame, a dict of
             one row by column, a list of dicts, a list of texts (of a model of one column of text),
-            a file. A dict of a model without a table has values by feature: its id, or its name.
+            a file. A dict of a model without a table has values by feature: its name, or
+            its id in the files, which is a text of digits too if there are no names.
 
         Returns
         -------
@@ -358,7 +359,7 @@ class LinearModel:
             from dadagrad.data.tables.single_row import RowReader
 
             return RowReader(TableEncoder.from_json(space))
-        return _IdReader(space, {name: feature for feature, name in self.names.items()})
+        return _IdReader(self.schema, {name: feature for feature, name in self.names.items()})
 
 
 def _is_small_matrix(data: Any) -> bool:
@@ -370,9 +371,10 @@ def _is_small_matrix(data: Any) -> bool:
 class _IdReader:
     """Reader of a dict of values by feature, which is given by its id or its name."""
 
-    def __init__(self, space: Mapping[str, Any], ids: Mapping[str, int]) -> None:
-        self._ids = ids
-        self._first = 1 if space.get("zero_based") is False else 0
+    def __init__(self, schema: Schema, ids: Mapping[str, int]) -> None:
+        space = schema.feature_space or {}
+        self._ids, self._first = ids, schema.first_id
+        self._end = MAX_FEATURES if schema.numbers_own_features else schema.n_features
         self._hash_bits = space.get("hash_bits") if space.get("format") == "vw" else None
         self._binary, self._norm = space.get("binary", False), space.get("norm", "none")
 
@@ -382,10 +384,22 @@ class _IdReader:
 
     def _id(self, key: Any) -> int:
         if not isinstance(key, str):
-            return int(key) - self._first
+            return self._checked(int(key))
         if self._hash_bits is not None:
             from sklearn.utils import murmurhash3_32
 
             hashed: int = murmurhash3_32(key)
             return int(abs(hashed) & (2**self._hash_bits - 1))
+        if not self._ids and key.isdecimal():  # as the keys of JSON are
+            return self._checked(int(key))
         return self._ids.get(key, -1)
+
+    def _checked(self, number: int) -> int:
+        """The feature of an id."""
+        feature = number - self._first
+        if not 0 <= feature < self._end:
+            raise InputError(
+                f"the row has the feature {number}; give ids as in the data of the model, "
+                f"{self._first} to {self._end - 1 + self._first}"
+            )
+        return feature

@@ -99,11 +99,11 @@ def largest_weights(model: LinearModel, output: int, sign: int, top: int) -> lis
     """
     weights = model.effects[:, output]
     largest = np.argsort(-sign * weights, kind="stable")[:top]
+    ids = model.ids[largest]
+    columns = ids.tolist(), model.schema.names_of(ids, model.names), weights[largest].tolist()
     return [
-        {"feature": feature, "name": model.names.get(feature), "weight": weight}
-        for feature, weight in zip(
-            model.ids[largest].tolist(), weights[largest].tolist(), strict=True
-        )
+        {"feature": feature, "name": name, "weight": weight}
+        for feature, name, weight in zip(*columns, strict=True)
         if sign * weight > 0.0
     ]
 

@@ -311,11 +311,11 @@ class Run:
         return coordinator, complete
 
     def _name_feature(self, error: TrainingError) -> None:
-        """Name the feature of an error, if the data has names."""
+        """Name the feature of an error, if it has a name."""
         if error.feature is not None:
             with suppress(DadagradError):
-                names = self.readable.names(np.array([error.feature]))
-                error.feature_name = names.get(error.feature, "")
+                ids, data = np.array([error.feature]), self.readable
+                error.feature_name = data.schema.names_of(ids, data.names(ids))[0] or ""
 
     def coordinator(
         self,

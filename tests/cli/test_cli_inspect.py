@@ -25,8 +25,8 @@ def test_a_model(run, places):
     shown = run("inspect", places.model, "--top", 1).lines
     raising, lowering = (model.weights[:, 0].argmax(), model.weights[:, 0].argmin())
     assert shown[-1] == " ".join(
-        f"{model.weights[place, 0]:+#.4g} {model.ids[place]}" for place in (raising, lowering)
-    )
+        f"{model.weights[place, 0]:+#.4g} {model.ids[place] + 1}" for place in (raising, lowering)
+    )  # ids of the file begin at 1
     assert f"for 1: {(model.weights > 0).sum()} weights for -1: " in shown[-2]
 
 

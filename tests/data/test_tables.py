@@ -112,6 +112,17 @@ def test_numbers_are_scaled_by_their_quartiles(rows):
         np.testing.assert_array_equal(matrix[:, 2:], missing)
 
 
+@given(st.lists(st.integers(-1000, 1000), min_size=3, max_size=30), st.sampled_from([1e8, -3e12]))
+def test_numbers_far_from_0_have_the_features_of_those_near_it(rows, distance):
+    near = np.array(rows) / 64
+    clock = pa.array(np.array(rows) * 1_000_000 + 10**15, pa.timestamp("us"))
+    columns = {"near": near, "far": near + distance, "clock": clock, "label": near}
+    data = read_dataset(pa.table(columns), shuffle=None)
+    features = dense_dataset(data)[0]
+    np.testing.assert_array_equal(features[:, 1], features[:, 0])
+    np.testing.assert_allclose(features[:, 2], features[:, 0], rtol=1e-4, atol=1e-6)
+
+
 def test_names_and_collisions(tmp_path):
     report = ingest(FRAME, str(tmp_path / "a"), **(OPTIONS | {"hash_bits": 3}))
     data = open_dataset(str(tmp_path / "a"))

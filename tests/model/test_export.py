@@ -184,6 +184,20 @@ def test_the_effect_of_a_word_is_that_of_its_class(tmp_path, columns, shared):
     assert all((effect < 0) == name.startswith("good") for name, effect in effects.items())
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_features_of_svmlight_have_the_ids_of_the_file_as_names(tmp_path, first):
+    file = tmp_path / "a.svmlight"
+    file.write_text(f"1 {first}:1 {first + 8}:0.5\n-1 {first + 3}:1\n" * 20)
+    model = dadagrad.train(str(file), step_size=0.5).model
+    ids = {0: str(first), 3: str(first + 3), 8: str(first + 8)}
+    named = {each: name if first else None for each, name in ids.items()}
+    rows = dadagrad.export(model, format="csv").slice(1).to_pylist()
+    assert {row["feature"]: row["name"] for row in rows} == named
+    (output,) = json.loads(dadagrad.report(model, format="json"))["weights"]
+    assert {each["feature"]: each["name"] for each in output["for"] + output["against"]} == named
+    assert f"label: {ids[0]} +" in dadagrad.export(model, format="card")
+
+
 @pytest.mark.parametrize(
     "settings",
     [

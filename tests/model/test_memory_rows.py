@@ -32,6 +32,8 @@ def make_frame(n_rows=200):
             "said": [" ".join(random.choice(words, 7)) for _ in range(n_rows)],
             "tags": [list(random.choice(words, 2)) for _ in range(n_rows)],
             "on": pandas.Timestamp("2024-05-31") + pandas.to_timedelta(np.arange(n_rows), "D"),
+            "until": pandas.Timestamp("2024-05-31") + pandas.to_timedelta(np.arange(n_rows), "s"),
+            "clock": 1.7e9 + random.random(n_rows) * 100,
             "at": pandas.Timestamp("2024-05-31") + pandas.to_timedelta(6 * np.arange(n_rows), "h"),
             "y": np.where(age > 20, "old", "young"),
         }
@@ -41,7 +43,7 @@ def make_frame(n_rows=200):
 FRAME = make_frame()
 CHOSEN = {"categories": ["zip", "size"], "cross": ["job:zip", "rooms:job"], "hash_bits": 10}
 TABLE = {"label": "y"} | CHOSEN
-DATES = ["on", "at"]
+DATES = ["on", "at", "until"]
 TEXT = {"label": "y", "text_column": "said", "hash_bits": 10}
 
 
@@ -88,6 +90,22 @@ def test_rows_of_a_matrix_are_matrices_and_dicts():
         np.testing.assert_allclose(model.decision_function(alone), expected[7:8], atol=1e-6)
     np.testing.assert_allclose(model.decision_function(X.toarray()), expected, atol=1e-6)
     assert model.predict(X).tolist() == [float(each) for each in expected.argmax(axis=1)]
+
+
+def test_keys_of_a_dict_are_the_ids_of_the_file(tmp_path):
+    file = tmp_path / "a.svmlight"
+    file.write_text("1 1:1 4:0.5\n-1 2:1\n" * 20)
+    model = dadagrad.train(str(file), **SETTINGS).model
+    expected = model.decision_function(str(file))[:1]
+    assert expected > 0.5
+    for row in ({1: 1.0, 4: 0.5}, {"1": 1.0, "4": 0.5}, {1: 1.0, "4": 0.5, 77: 3.0}):
+        assert model.decision_function(row) == pytest.approx(expected)
+    for wrong in (0, "0", -1):
+        with pytest.raises(InputError, match=f"has the feature {wrong}; give ids .*, 1 to"):
+            model.predict({wrong: 1.0})
+    matrix = dadagrad.train((np.eye(4), [0, 1, 0, 1]), **SETTINGS).model
+    with pytest.raises(InputError, match=r"has the feature 4; give ids .*, 0 to 3"):
+        matrix.predict([{"4": 1.0}])
 
 
 def test_a_row_of_another_kind_is_refused():

@@ -295,11 +295,13 @@ def _learn_scales(
 ) -> TableEncoder:
     """Learn the scales of numbers from a sample of rows."""
     columns, n_numbers = encoder.columns, len(encoder.numbers)
-    if n_numbers and summary.options.scale != "none" and not encoder.binary:
+    if n_numbers and summary.options.scales_numbers:
         sample = rows.sample(min(MAX_SAMPLE_ROWS, MAX_SAMPLE // n_numbers))
         scales = iter(learn_scale(sample, n_numbers, encoder.first_missing))
         columns = tuple(
-            Column(column.name, column.kind, *next(scales)) if column.is_number else column
+            Column(column.name, column.kind, *next(scales), column.offset)
+            if column.is_number
+            else column
             for column in columns
         )
     has_missing = summary.largest_id >= encoder.first_missing

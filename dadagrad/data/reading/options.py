@@ -251,6 +251,11 @@ class Options:
     to_predict: bool = False
     keep_lines: bool = False
 
+    @property
+    def scales_numbers(self) -> bool:
+        """True if the numbers of tables are scaled."""
+        return self.scale != "none" and not self.binary
+
     def __post_init__(self) -> None:
         for name, described in OPTIONS.items():
             value = described.kind.convert(name, getattr(self, name))

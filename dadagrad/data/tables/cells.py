@@ -162,6 +162,12 @@ def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
     return pa.array(times, pa.timestamp("us")), wrong
 
 
+def to_days(times: pa.Array) -> NDArray[np.float64]:
+    """Times as days since 1970, NaN where one is missing."""
+    microseconds = pc.cast(times, pa.int64()).to_numpy(zero_copy_only=False)
+    return np.asarray(microseconds / DAY)
+
+
 def _as_time(text: str | None) -> Any:
     for zone in _ZONES:
         try:

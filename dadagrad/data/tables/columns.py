@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,10 +21,12 @@ from dadagrad.data.tables.cells import (
     is_date,
     is_number,
     is_value,
+    to_days,
     to_numbers,
     to_texts,
     to_times,
 )
+from dadagrad.data.tables.scaling import scale_of
 from dadagrad.errors import InputError, name_options
 
 Kind = Literal["number", "code", "category", "day", "time", "text", "words"]
@@ -45,6 +47,7 @@ _SIGNS = "$€£¥%,"
 _SIGNED_NUMBER = r"^\s*[+-]?\s*[$€£¥]?\s*[+-]?\d*([.,]\d{3})*([.,]\d+)?\s*[$€£¥%]?\s*$"
 _WORDS_OF_TEXT = 4  # mean words of a cell from which a column is text
 _MIN_DISTINCT = 100  # rows from which strings that all differ are names of rows
+_FAR = 4096.0  # scales from 0 to the median; float32 would round by up to 1 / 4096 of a scale
 _MAX_CODES, _ROWS_OF_CODE = 128, 10  # distinct whole numbers of a code, and rows for each of them
 
 logger = logging.getLogger(__name__)
@@ -52,7 +55,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of features; its number x becomes (x - center) / scale.
+    """A column of features; its number x becomes (x - offset - center) / scale.
+
+    The difference to the `offset` is rounded to float32. It is 0 unless numbers are far from 0.
 
     A column of few whole numbers, such as an age or the code of an industry, is a "code": a number,
     and a category as well.
@@ -62,6 +67,12 @@ class Column:
     kind: Kind
     center: float = 0.0
     scale: float = 1.0
+    offset: float = 0.0
+
+    @property
+    def is_scaled(self) -> bool:
+        """True if its numbers do not stay as they are."""
+        return (self.center, self.scale, self.offset) != (0.0, 1.0, 0.0)
 
     @property
     def is_number(self) -> bool:
@@ -192,7 +203,19 @@ def learn_columns(
             f"{place}: the first row has {listed}; needed are a label and at least one feature "
             "(columns of text are separated by --delimiter)"
         )
-    return tuple(Column(name, kinds[name]) for name in features), others
+    columns = [Column(name, kinds[name]) for name in features]
+    if options.scales_numbers:
+        columns = [replace(each, offset=_offset(each, head.column(each.name))) for each in columns]
+    return tuple(columns), others
+
+
+def _offset(column: Column, cells: pa.Array) -> float:
+    """The median of the first `cells` if they are far from 0 for their spread, else 0."""
+    if not column.is_number:
+        return 0.0
+    numbers = to_days(to_times(cells)[0]) if column.is_date else to_numbers(cells)[0]
+    center, scale = scale_of(numbers[np.isfinite(numbers)])
+    return center if abs(center) > _FAR * scale else 0.0
 
 
 def _kind(cells: pa.Array, name: str, place: str) -> Kind:
@@ -268,7 +291,9 @@ def column_from_json(plain: Any) -> Column:
         plain = plain | {"kind": "time"}
     suits = isinstance(plain, dict) and isinstance(plain.get("name"), str)
     suits = suits and plain.get("kind") in Kind.__args__  # type: ignore[attr-defined]
-    numbers = [plain.get("center", 0.0), plain.get("scale", 1.0)] if suits else []
+    defaults = {"center": 0.0, "scale": 1.0, "offset": 0.0}
+    numbers = [plain.get(name, default) for name, default in defaults.items()] if suits else []
     if not suits or not all(type(n) in (int, float) and np.isfinite(n) for n in numbers):
         raise InputError(f"{plain!r:.80} does not describe a column of a table")
-    return Column(plain["name"], plain["kind"], float(numbers[0]), float(numbers[1]) or 1.0)
+    center, scale, offset = map(float, numbers)
+    return Column(plain["name"], plain["kind"], center, scale or 1.0, offset)

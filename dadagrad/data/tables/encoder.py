@@ -94,7 +94,11 @@ class TableEncoder:
             return {"format": "text"} | {name: getattr(self, name) for name in _PLAIN}
         names = (field.name for field in fields(self) if field.name not in _READING)
         plain = {name: getattr(self, name) for name in names}
-        plain["columns"] = [asdict(column) for column in self.columns]
+        columns = [asdict(column) for column in self.columns]
+        plain["columns"] = [  # as in former versions without an offset
+            {key: value for key, value in column.items() if key != "offset" or value}
+            for column in columns
+        ]
         plain["crosses"] = [list(cross) for cross in self.crosses]
         return {"format": "table", **plain}
 
@@ -123,7 +127,7 @@ class TableEncoder:
     def finish(self, block: Block) -> Block:
         """Scale the numbers of encoded rows, then apply binary and norm."""
         numbers = self.numbers
-        if any((column.center, column.scale) != (0.0, 1.0) for column in numbers):
+        if any(column.is_scaled for column in numbers):
             block = scale_numbers(block, numbers, self.first_missing)
         if not self.has_missing and block.nnz and block.ids.max() >= self.first_missing:
             block = drop_entries(block, block.ids < self.first_missing)

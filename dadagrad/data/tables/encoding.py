@@ -17,11 +17,11 @@ from dadagrad.data.reading.files import count_lines
 from dadagrad.data.reading.options import Delimiter, Options
 from dadagrad.data.tables.cells import (
     BOOLEANS,
-    DAY,
     Batch,
     is_value,
     suits,
     to_categories,
+    to_days,
     to_numbers,
     to_texts,
     to_times,
@@ -169,8 +169,7 @@ class _Encoding:
         if column.is_date:
             times, wrong = to_times(cells)
             self._add_parts_of_dates(column, times)
-            microseconds = pc.cast(times, pa.int64()).to_numpy(zero_copy_only=False)
-            numbers, needed = microseconds / DAY, "dates such as 2024-05-31"
+            numbers, needed = to_days(times), "dates such as 2024-05-31"
         else:
             numbers, wrong = to_numbers(cells)
             needed = "finite numbers"
@@ -189,6 +188,7 @@ class _Encoding:
 
         self._refuse_rows(wrong, problem)
         missing = np.isnan(numbers)
+        numbers = numbers - column.offset
         ids = np.where(numbers != 0, number, _NO_CELL)
         ids[missing] = self.encoder.first_missing + number
         with np.errstate(over="ignore"):

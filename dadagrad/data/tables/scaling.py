@@ -37,10 +37,11 @@ def learn_scale(sample: Block, n_numbers: int, first_missing: int) -> list[tuple
     values = np.ones(sample.nnz, np.float32) if sample.values is None else sample.values
     dense[rows[is_number], sample.ids[is_number]] = values[is_number]
     dense[rows[is_missing], sample.ids[is_missing] - first_missing] = np.nan
-    return [_scale_of(column[~np.isnan(column)]) for column in dense.T]
+    return [scale_of(column[~np.isnan(column)]) for column in dense.T]
 
 
-def _scale_of(numbers: NDArray[np.float64]) -> tuple[float, float]:
+def scale_of(numbers: NDArray[np.float64]) -> tuple[float, float]:
+    """Center and scale of numbers."""
     if not len(numbers):
         return 0.0, 1.0
     numbers = np.sort(numbers)  # the order of the sample changes no bit

@@ -10,6 +10,7 @@ import math
 import sys
 from array import array
 from collections.abc import Iterable, Mapping
+from operator import sub
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,8 @@ class RowReader:
         self._first = len(encoder.numbers)
         self._columns = [(column.name, column.kind) for column in encoder.columns]
         self._has_dates = any(column.is_date for column in encoder.columns)
-        self._is_scaled = any((c.center, c.scale) != (0.0, 1.0) for c in self._numbers)
+        self._is_scaled = any(column.is_scaled for column in self._numbers)
+        self._offsets = [column.offset for column in self._numbers]
 
     def __call__(self, row: Any) -> Entries:
         encoder = self._encoder
@@ -82,10 +84,11 @@ class RowReader:
         encoder = self._encoder
         cells = [row[column.name] for column in self._numbers]
         try:
-            numbers = array("f", cells)
+            numbers = array("d", cells)
         except (TypeError, ValueError, OverflowError):
             pairs = zip(self._numbers, cells, strict=True)
-            numbers = array("f", [self._number(column.name, cell) for column, cell in pairs])
+            numbers = array("d", [self._number(column.name, cell) for column, cell in pairs])
+        numbers = array("f", map(sub, numbers, self._offsets))
         ids, values = list(range(len(cells))), []
         for place, (column, number) in enumerate(zip(self._numbers, numbers, strict=True)):
             if math.isnan(number):

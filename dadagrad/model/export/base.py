@@ -62,7 +62,7 @@ class ParquetWeights(Format):
         features = np.concatenate([np.zeros(model.n_outputs, np.int64), model.ids[places]])
         is_intercept = np.arange(len(features)) < model.n_outputs
         names: list[str | None] = ["(intercept)"] * model.n_outputs
-        names += [model.names.get(feature) for feature in model.ids[places].tolist()]
+        names += model.schema.names_of(model.ids[places], model.names)
         columns: dict[str, Any] = {
             "output": np.array(model.output_names, object)[
                 np.concatenate([np.arange(model.n_outputs), outputs])
