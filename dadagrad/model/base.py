@@ -15,10 +15,11 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.dataset import MAX_FEATURES, Dataset, LabelColumn, Schema
-from dadagrad.data.rows import Entries, Rows, finish_entries
+from dadagrad.data.dataset import Dataset, LabelColumn, Schema
+from dadagrad.data.rows import Entries, Rows
 from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
+from dadagrad.model.id_reader import IdReader
 from dadagrad.optim.calibration import Calibration, Uncalibrated, probabilities
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
 from dadagrad.problem import Task, has_classes
@@ -359,47 +360,10 @@ class LinearModel:
             from dadagrad.data.tables.single_row import RowReader
 
             return RowReader(TableEncoder.from_json(space))
-        return _IdReader(self.schema, {name: feature for feature, name in self.names.items()})
+        return IdReader(self.schema, {name: feature for feature, name in self.names.items()})
 
 
 def _is_small_matrix(data: Any) -> bool:
     """True for a plain array of a few rows of finite real numbers."""
     is_matrix = type(data) is np.ndarray and data.ndim == 2 and data.dtype.kind in "fiub"
     return is_matrix and len(data) <= _MAX_SINGLE and bool(np.isfinite(data).all())
-
-
-class _IdReader:
-    """Reader of a dict of values by feature, which is given by its id or its name."""
-
-    def __init__(self, schema: Schema, ids: Mapping[str, int]) -> None:
-        space = schema.feature_space or {}
-        self._ids, self._first = ids, schema.first_id
-        self._end = MAX_FEATURES if schema.numbers_own_features else schema.n_features
-        self._hash_bits = space.get("hash_bits") if space.get("format") == "vw" else None
-        self._binary, self._norm = space.get("binary", False), space.get("norm", "none")
-
-    def __call__(self, row: Mapping[Any, float]) -> Entries:
-        ids = [self._id(key) for key in row]
-        return finish_entries(ids, list(row.values()), binary=self._binary, norm=self._norm)
-
-    def _id(self, key: Any) -> int:
-        if not isinstance(key, str):
-            return self._checked(int(key))
-        if self._hash_bits is not None:
-            from sklearn.utils import murmurhash3_32
-
-            hashed: int = murmurhash3_32(key)
-            return int(abs(hashed) & (2**self._hash_bits - 1))
-        if not self._ids and key.isdecimal():  # as the keys of JSON are
-            return self._checked(int(key))
-        return self._ids.get(key, -1)
-
-    def _checked(self, number: int) -> int:
-        """The feature of an id."""
-        feature = number - self._first
-        if not 0 <= feature < self._end:
-            raise InputError(
-                f"the row has the feature {number}; give ids as in the data of the model, "
-                f"{self._first} to {self._end - 1 + self._first}"
-            )
-        return feature

@@ -1,0 +1,47 @@
+"""A single row as a dict of values by feature, where features are not those of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dadagrad.data.dataset import MAX_FEATURES, Schema
+from dadagrad.data.rows import Entries, finish_entries
+from dadagrad.errors import InputError
+
+
+class IdReader:
+    """Reader of a dict of values by feature, which is given by its id or its name."""
+
+    def __init__(self, schema: Schema, ids: Mapping[str, int]) -> None:
+        space = schema.feature_space or {}
+        self._ids, self._first = ids, schema.first_id
+        self._end = MAX_FEATURES if schema.numbers_own_features else schema.n_features
+        self._hash_bits = space.get("hash_bits") if space.get("format") == "vw" else None
+        self._binary, self._norm = space.get("binary", False), space.get("norm", "none")
+
+    def __call__(self, row: Mapping[Any, float]) -> Entries:
+        ids = [self._id(key) for key in row]
+        return finish_entries(ids, list(row.values()), binary=self._binary, norm=self._norm)
+
+    def _id(self, key: Any) -> int:
+        if not isinstance(key, str):
+            return self._checked(int(key))
+        if self._hash_bits is not None:
+            from sklearn.utils import murmurhash3_32
+
+            hashed: int = murmurhash3_32(key)
+            return int(abs(hashed) & (2**self._hash_bits - 1))
+        if not self._ids and key.isdecimal():  # as the keys of JSON are
+            return self._checked(int(key))
+        return self._ids.get(key, -1)
+
+    def _checked(self, number: int) -> int:
+        """The feature of an id."""
+        feature = number - self._first
+        if not 0 <= feature < self._end:
+            raise InputError(
+                f"the row has the feature {number}; give ids as in the data of the model, "
+                f"{self._first} to {self._end - 1 + self._first}"
+            )
+        return feature
