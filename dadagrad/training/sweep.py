@@ -27,14 +27,14 @@ from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.registry import describe
 from dadagrad.problem import Problem
-from dadagrad.training.callbacks import Callback, Callbacks, as_callbacks
+from dadagrad.training.callbacks import Callback, Callbacks, LearningCurve, as_callbacks
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.execution import Run, resolve_config
-from dadagrad.training.progressive import ProgressiveMetrics
+from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.result import TrainResult, calibrate, make_model, make_report
 from dadagrad.training.schedule import Cursor
 from dadagrad.training.state import count_nonzeros
@@ -284,6 +284,8 @@ class _Sweep:
                 values[place] = measured["error" if self._compares_errors else "loss"]
         best_place = int(np.argmin(values))
         start = self._select(coordinator, [best_place])
+        if best_place != best_setting(coordinator.place.passes):  # whose curve was recorded
+            start = replace(start, curve=LearningCurve())
         sweep = [_summary(entry) for entry in self._table]
         facts: dict[str, Any] = {"sweep": sweep}
         if best_place in holdouts:

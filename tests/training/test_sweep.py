@@ -108,3 +108,15 @@ def test_a_sweep_that_is_stopped_before_it_learns_has_no_rows():
     stopped = sweep(make_data(), step_size=[0.1, 0.4], batch_size=7, callbacks=[Stop()])
     assert not stopped.complete
     assert (stopped.best.report["rows"], stopped.best.report["stopped_by"]) == (0, "SIGTERM")
+
+
+def test_there_is_a_learning_curve_if_it_is_that_of_the_best_setting():
+    n_points = []
+    grid = {"step_size": [0.1, 0.4, 1.6], "l1": [0.0, 0.02], "batch_size": 9, "passes": 6}
+    for seed in range(2):
+        best = sweep(make_data((90,) * 4, seed=seed), holdout=0.3, **grid).best
+        curve = best.report["curve"]
+        losses = [x for x, n in zip(curve["loss"], curve["pass_number"], strict=True) if n == 1]
+        n_points.append(len(losses))
+        assert not losses or losses[-1] == best.report["progressive_loss"]
+    assert n_points[0] > n_points[1] == 0
