@@ -315,6 +315,8 @@ class Problem:
                     f"are {listed(column.texts)}"
                 )
             importance[position] = weight
+        if not importance.any():
+            raise InputError("class_weight is 0 for all labels; give at least one more than that")
         return importance
 
 

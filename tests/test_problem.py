@@ -64,6 +64,7 @@ def test_of_each_of_several_columns_the_larger_value_is_positive():
         ([BINARY, CLASSES], {}, "'topic' has 3 distinct values; .* each must have two"),
         ([REAL], {"loss": "squared", "class_weight": "balanced"}, "class_weight needs one label"),
         (COLUMNS, {"class_weight": "balanced"}, "class_weight needs one label column"),
+        ([BINARY], {"class_weight": {-1: 0, 1: 0}}, "class_weight is 0 for all labels"),
         (COLUMNS, {"loss": "softmax"}, "the softmax loss is for one label column.* has 2"),
         (COLUMNS, {"loss": "ranking"}, "the ranking loss is for one label column"),
         (
