@@ -34,6 +34,8 @@ _CREDENTIALS = {
 }
 _PUBLIC = "web servers are read without a user and password; copy the data to a folder or bucket"
 
+_VARIABLES = {"s3": "AWS_", "az": "AZURE_"}  # those of gs go into no header, and may hold JSON
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")
 _ENDPOINT = re.compile(
     r"https?://([^\s/@]*@)?([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?(/[\w./~-]*)?",
     re.ASCII | re.IGNORECASE,
@@ -81,6 +83,12 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
         "read_timeout": timedelta(seconds=seconds),
         "timeout": "10m",
     }
+    for variable, text in os.environ.items():  # the client would panic
+        if variable.startswith(_VARIABLES.get(scheme, "=")) and _CONTROL.search(text):
+            raise InputError(
+                f"cannot open {url}: the environment variable {variable} has a line end or another "
+                "control character in it; set it without"
+            )
     endpoint = _s3_endpoint() if scheme == "s3" else ""
     if endpoint and not _ENDPOINT.fullmatch(endpoint):  # the client would panic
         raise InputError(f"cannot open {url}: AWS_ENDPOINT_URL must be http(s)://HOST[:PORT]")
