@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,7 @@ def train(
     if checkpoints is not None and all(map(is_raw, data)):
         raise click.UsageError(
             "--checkpoints needs a dataset, which a later process can read, too; make one of the "
-            f"files with `dadagrad ingest {data[0]} --out URL`"
+            f"files with `dadagrad ingest {shlex.quote(data[0])} --out URL`"
         )
     rows = open_data(
         data, reading, display, resources,

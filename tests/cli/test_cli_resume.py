@@ -25,12 +25,12 @@ def whole_digest(places):
 def test_a_stopped_run_resumes_to_the_same_bits(
     run, stop_after, places, tmp_path, stop, command, whole_digest
 ):
-    model, folder = tmp_path / "m", tmp_path / "c"
+    model, folder = tmp_path / "m", tmp_path / "my run"
     begin = ("train", places.train, "--model", model, "--checkpoints", folder)
     stop_after(4000, stop)
     stopped = run(*begin, *OPTIONS, "--json")
     assert stopped.code == 128 + stop
-    assert stopped.stderr.splitlines()[-1].endswith(f"go on with `dadagrad resume {folder}`")
+    assert stopped.stderr.splitlines()[-1].endswith(f"go on with `dadagrad resume '{folder}'`")
     result = json.loads(stopped.stdout)
     assert (result["complete"], result["model"]) == (False, None)
     assert 4000 <= result["rows"] < 9000
