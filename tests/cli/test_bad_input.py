@@ -93,6 +93,7 @@ def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(run, places, tmp_
             error = run(*command).error
             assert re.search(r"s3://no-such-bucket\S*: there is no such bucket", error), command
         assert run("evaluate", places.model, f"s3://{BUCKET}/none").code == 2
+        assert not (tmp_path / "swept").exists()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     said = run("evaluate", places.model, gone).stderr
     assert "AWS_ENDPOINT_URL" in said.splitlines()[-1]
@@ -109,6 +110,7 @@ def commands(places, folder, url):
         ["evaluate", places.model, url],
         ["predict", places.model, places.train, "--out", url],
         ["resume", url],
+        ["sweep", *train[1:], "--model", folder / "swept", "--path", f"{url}.csv"],
     ]
 
 
