@@ -43,6 +43,23 @@ def test_a_stopped_run_resumes_to_the_same_bits(
     assert shown["digest"] == whole_digest == Model.load(model).digest
 
 
+def test_a_trace_replaces_a_file_if_asked_or_if_its_job_restarts(run, stop_after, places, tmp_path):
+    folder, trace = tmp_path / "c", tmp_path / "trace.json"
+    trace.write_text("mine")
+    options = ("--checkpoints", folder, "--trace", trace, *OPTIONS)
+    command = ("train", places.train, "--model", tmp_path / "m", *options)
+    refusal = f"there is a file at {trace} already; give another name, or --overwrite"
+    assert refusal in run(*command).error
+    assert (trace.read_text(), folder.exists()) == ("mine", False)
+    stop_after(4000, signal.SIGINT)
+    assert run(*command, "--overwrite").code == 128 + signal.SIGINT
+    first = trace.read_text()
+    assert refusal in run("resume", folder, "--trace", trace).error
+    assert trace.read_text() == first
+    assert run(*command, "--or-resume").code == 0
+    assert trace.read_text() != first
+
+
 def test_a_job_that_restarts_with_other_settings_is_refused(run, places, tmp_path):
     command = ("train", places.train, "--model", tmp_path / "m", "--checkpoints", tmp_path / "c")
     settings = ("--passes", 2, "--step-size", 0.2, "--loss", "logistic")
