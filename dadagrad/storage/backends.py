@@ -10,7 +10,7 @@ from errno import EACCES, EDQUOT, EFBIG, EISDIR, ENOSPC, ENOTDIR, EPERM
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from dadagrad.errors import AlreadyExists, InputError, MissingKey, StorageError
+from dadagrad.errors import AlreadyExists, InputError, Interface, MissingKey, StorageError
 from dadagrad.storage.retries import (
     UPLOAD_TIMES,
     RetryPolicy,
@@ -47,6 +47,11 @@ _policies: dict[tuple[str, str], RetryPolicy] = {}
 
 def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
     """Return the bucket or host of a URL that is not local, and the prefix in it."""
+    if scheme == "memory" and Interface.is_command_line:
+        raise InputError(
+            f"cannot open {url}: it would end with this command; give a path, or the URL of a "
+            "store such as s3://bucket/name"
+        )
     if "@" in rest.partition("/")[0] or (scheme != "memory" and "?" in rest):
         remedy = f"set {_CREDENTIALS[scheme]} instead" if scheme in _CREDENTIALS else _PUBLIC
         raise InputError(f"{url} was given with credentials or a query in it; {remedy}")

@@ -99,6 +99,12 @@ def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(run, places, tmp_
     assert "AWS_ENDPOINT_URL" in said.splitlines()[-1]
 
 
+def test_memory_that_ends_with_the_command_is_refused(run, places, tmp_path):
+    for command in commands(places, tmp_path, "memory://it"):
+        assert re.search(r"memory://it\S*: it would end with this command", run(*command).error)
+    assert list(tmp_path.iterdir()) == []
+
+
 def commands(places, folder, url):
     """One command for each way to use `url`."""
     train = ["train", places.train, "--step-size", 0.3]
