@@ -77,12 +77,13 @@ def connected(client: Any) -> Iterator[Any]:
     Raises
     ------
     InputError
-        No Dask scheduler answers at the address within ``dadagrad.connect-timeout``, the scheduler
-        has no worker within ``dadagrad.workers-timeout``, or one of them lacks this release.
+        `client` is something else, or closed. Or no Dask scheduler answers at the address within
+        ``dadagrad.connect-timeout``, the scheduler has no worker within
+        ``dadagrad.workers-timeout``, or one of them lacks this release.
     DadagradError
         The connection was lost, and therefore the block failed.
     """
-    from distributed import default_client
+    from distributed import Client, default_client
     from distributed.comm.core import CommClosedError
 
     if client == "current":
@@ -93,6 +94,12 @@ def connected(client: Any) -> Iterator[Any]:
                 'client="current" needs an active distributed.Client; make one, or give the '
                 "address of a scheduler"
             ) from error
+    is_open = isinstance(client, Client) and client.scheduler is not None
+    if not is_open and not isinstance(client, str):
+        raise InputError(
+            f"client is {client!r}; it must be an open distributed.Client, the address of a "
+            'scheduler, or "current"'
+        )
     address = client if isinstance(client, str) else str(client.scheduler.address)
     with _open_client(client) if isinstance(client, str) else nullcontext(client) as opened:
         try:

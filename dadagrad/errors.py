@@ -34,7 +34,7 @@ _FLAGS = {
 }
 
 
-class _Interface:
+class Interface:
     """Interface through which this process is used: the command line, or else Python."""
 
     is_command_line = False
@@ -43,11 +43,11 @@ class _Interface:
 @contextmanager
 def on_command_line() -> Iterator[None]:
     """Let messages name options of the command line."""
-    before, _Interface.is_command_line = _Interface.is_command_line, True
+    before, Interface.is_command_line = Interface.is_command_line, True
     try:
         yield
     finally:
-        _Interface.is_command_line = before
+        Interface.is_command_line = before
 
 
 def name_options(text: str) -> str:
@@ -55,7 +55,7 @@ def name_options(text: str) -> str:
 
     In Python, they are keyword arguments, such as ``label=``. Commands in backquotes stay.
     """
-    if _Interface.is_command_line:
+    if Interface.is_command_line:
         return text
 
     def keyword(option: re.Match[str]) -> str:

@@ -82,7 +82,8 @@ def demo(rows: int, workers: int, folder: str | None, display: Display) -> None:
             client = stack.enter_context(start_cluster(workers))
             stopped = _train_half(display, paths, client, rows)
         done = stopped.report["rows"]
-        with step("resume", f"resuming: dadagrad resume {paths['checkpoints']}"):
+        command = f"dadagrad resume {shlex.quote(paths['checkpoints'])}"
+        with step("resume", f"resuming: {command}"):
             result = dadagrad.resume(
                 paths["checkpoints"],
                 client=client,

@@ -85,11 +85,11 @@ def finish(
         next_command = f"dadagrad evaluate {shlex.quote(model)} DATA"
         display.show_lines([*lines, f"Model saved to {model}. Next: {next_command}"])
     if not result.complete:
-        saved = f"go on with `dadagrad resume {checkpoints}`"
-        lost = "nothing was saved: give --checkpoints URL to be able to resume"
-        rows = result.report["rows"]
+        hint = "nothing was saved: give --checkpoints URL to be able to resume"
+        if checkpoints is not None:
+            hint = f"go on with `dadagrad resume {shlex.quote(checkpoints)}`"
         raise Interrupted(
-            f"stopped after {rows:,} rows; {saved if checkpoints else lost}",
+            f"stopped after {result.report['rows']:,} rows; {hint}",
             result.report["stopped_by"],
         )
 

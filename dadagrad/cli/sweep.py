@@ -120,16 +120,16 @@ def sweep(
             report["stopped_by"],
         )
     result.best.save(model)
+    if display.as_json:
+        print_json({"model": model, "best": result.best.report, "settings": result.table})
+    else:
+        best = result.best.model.report["settings"][0] | {"loss": result.best.model.loss}
+        lines = _table_lines(list(map(_flat, result.table)), best, output_width())
+        display.show_lines([*lines, f"Model of the setting marked * saved to {model}."])
     for path in sorted(paths, key=_is_picture):  # there may be nothing to draw
         text = _path_text(path, result.path)
         with output_file(path, overwrite=True) as file:
             file.write(text.encode())
-    if display.as_json:
-        print_json({"model": model, "best": result.best.report, "settings": result.table})
-        return
-    best = result.best.model.report["settings"][0] | {"loss": result.best.model.loss}
-    lines = _table_lines(list(map(_flat, result.table)), best, output_width())
-    display.show_lines([*lines, f"Model of the setting marked * saved to {model}."])
 
 
 def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ trace_option = grouped("Parallel")(
     research=True,
     help="Where to save a trace for a browser. It has the begin, end and thread of each task.",
 )
-overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing model.")
+overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing model and trace.")
 
 
 @click.command(cls=GroupedCommand)
@@ -134,6 +135,7 @@ def train(
     """
     # These modules need numba, which loads slowly.
     from dadagrad.data.ingest.sources import is_raw
+    from dadagrad.storage.output import check_new_file
     from dadagrad.training.checkpoints.reader import CheckpointReader
     from dadagrad.training.initial import InitialState
 
@@ -147,12 +149,14 @@ def train(
         raise click.UsageError("Missing option '--model'")
     if model is not None and not dry_run and run_to_resume is None:
         check_destinations(model, checkpoints, overwrite=overwrite)
+        if trace is not None:
+            check_new_file(trace, overwrite)
     values = {} if file is None else _read_settings(file)
     values |= {name: value for name, value in settings.items() if value is not None}
     if checkpoints is not None and all(map(is_raw, data)):
         raise click.UsageError(
             "--checkpoints needs a dataset, which a later process can read, too; make one of the "
-            f"files with `dadagrad ingest {data[0]} --out URL`"
+            f"files with `dadagrad ingest {shlex.quote(data[0])} --out URL`"
         )
     rows = open_data(
         data, reading, display, resources,
@@ -267,7 +271,12 @@ def resume(
     CHECKPOINTS is the folder that `train` was given. The model has the same bits as that of a run
     that never stopped. It is saved at the URL that `train` was given.
     """
+    from dadagrad.data.ingest.ingest import as_dataset
+    from dadagrad.storage.output import check_new_file
+
     meta = _newest_meta(checkpoints)
+    if trace is not None:
+        check_new_file(trace, overwrite)
     if model is not None:
         check_destinations(model, overwrite=overwrite)
         meta["notes"]["model"] = model
@@ -278,8 +287,6 @@ def resume(
         )
     else:
         check_destinations(meta["notes"]["model"], overwrite=True)
-    from dadagrad.data.ingest.ingest import as_dataset
-
     try:
         rows = as_dataset([absolute(each) for each in data] or meta["data"]["url"])
     except InputError as error:

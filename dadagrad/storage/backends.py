@@ -10,7 +10,7 @@ from errno import EACCES, EDQUOT, EFBIG, EISDIR, ENOSPC, ENOTDIR, EPERM
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from dadagrad.errors import AlreadyExists, InputError, MissingKey, StorageError
+from dadagrad.errors import AlreadyExists, InputError, Interface, MissingKey, StorageError
 from dadagrad.storage.retries import (
     UPLOAD_TIMES,
     RetryPolicy,
@@ -34,6 +34,8 @@ _CREDENTIALS = {
 }
 _PUBLIC = "web servers are read without a user and password; copy the data to a folder or bucket"
 
+_VARIABLES = {"s3": "AWS_", "az": "AZURE_"}  # those of gs go into no header, and may hold JSON
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")
 _ENDPOINT = re.compile(
     r"https?://([^\s/@]*@)?([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?(/[\w./~-]*)?",
     re.ASCII | re.IGNORECASE,
@@ -45,6 +47,11 @@ _policies: dict[tuple[str, str], RetryPolicy] = {}
 
 def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
     """Return the bucket or host of a URL that is not local, and the prefix in it."""
+    if scheme == "memory" and Interface.is_command_line:
+        raise InputError(
+            f"cannot open {url}: it would end with this command; give a path, or the URL of a "
+            "store such as s3://bucket/name"
+        )
     if "@" in rest.partition("/")[0] or (scheme != "memory" and "?" in rest):
         remedy = f"set {_CREDENTIALS[scheme]} instead" if scheme in _CREDENTIALS else _PUBLIC
         raise InputError(f"{url} was given with credentials or a query in it; {remedy}")
@@ -81,6 +88,12 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
         "read_timeout": timedelta(seconds=seconds),
         "timeout": "10m",
     }
+    for variable, text in os.environ.items():  # the client would panic
+        if variable.startswith(_VARIABLES.get(scheme, "=")) and _CONTROL.search(text):
+            raise InputError(
+                f"cannot open {url}: the environment variable {variable} has a line end or another "
+                "control character in it; set it without"
+            )
     endpoint = _s3_endpoint() if scheme == "s3" else ""
     if endpoint and not _ENDPOINT.fullmatch(endpoint):  # the client would panic
         raise InputError(f"cannot open {url}: AWS_ENDPOINT_URL must be http(s)://HOST[:PORT]")

@@ -44,7 +44,10 @@ def output_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
 
 
 def check_new_file(url: str, overwrite: bool) -> None:
-    """Raise `InputError` if `url` is a folder, or a file and not to be replaced."""
+    """Raise `InputError` if `url` is a folder, or a file and not to be replaced.
+
+    Raises `StorageError` if its bucket is missing, or may not be listed.
+    """
     storage = Storage(url)
     if storage.is_local and os.path.isdir(storage.local_path()):
         raise InputError(f"{url} is a folder; give the name of a file to write")
@@ -52,6 +55,8 @@ def check_new_file(url: str, overwrite: bool) -> None:
         raise InputError(
             f"there is a file at {url} already; give another name, or --overwrite to replace it"
         )
+    if not storage.is_local:  # in a missing bucket, an object is missing like any other
+        storage.list_if_possible()
 
 
 @contextmanager

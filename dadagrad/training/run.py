@@ -96,7 +96,8 @@ def train(
         same everywhere if the same partitions are bad when they are first read; the report names
         them.
     trace : str or None
-        URL of a JSON file for the times of all tasks (`dadagrad.training.trace`).
+        URL of a JSON file for the times of all tasks (`dadagrad.training.trace`), which is replaced
+        if it exists.
     initial_model : TrainResult or str, optional
         Go on from the state of an earlier run: its result, or the URL of its model that was saved
         with the state (`TrainResult.save`). Settings are by default those of that run.

@@ -94,9 +94,7 @@ class Trace(Measured):
     def save(self) -> None:
         """Write the tasks so far."""
         if self._url is not None:
-            folder, separator, name = self._url.rpartition("/")
-            storage = Storage(folder + separator or ".")
-            storage.put(name, json.dumps(self.to_json()).encode())
+            Storage(self._url).put("", json.dumps(self.to_json()).encode())
 
     def to_json(self) -> dict[str, Any]:
         """The trace in the trace-event format; times are in microseconds from the first task."""

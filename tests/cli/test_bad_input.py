@@ -93,9 +93,16 @@ def test_a_missing_bucket_and_an_endpoint_that_does_not_answer(run, places, tmp_
             error = run(*command).error
             assert re.search(r"s3://no-such-bucket\S*: there is no such bucket", error), command
         assert run("evaluate", places.model, f"s3://{BUCKET}/none").code == 2
+        assert not (tmp_path / "swept").exists()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     said = run("evaluate", places.model, gone).stderr
     assert "AWS_ENDPOINT_URL" in said.splitlines()[-1]
+
+
+def test_memory_that_ends_with_the_command_is_refused(run, places, tmp_path):
+    for command in commands(places, tmp_path, "memory://it"):
+        assert re.search(r"memory://it\S*: it would end with this command", run(*command).error)
+    assert list(tmp_path.iterdir()) == []
 
 
 def commands(places, folder, url):
@@ -109,6 +116,7 @@ def commands(places, folder, url):
         ["evaluate", places.model, url],
         ["predict", places.model, places.train, "--out", url],
         ["resume", url],
+        ["sweep", *train[1:], "--model", folder / "swept", "--path", f"{url}.csv"],
     ]
 
 

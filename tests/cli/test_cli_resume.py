@@ -25,12 +25,12 @@ def whole_digest(places):
 def test_a_stopped_run_resumes_to_the_same_bits(
     run, stop_after, places, tmp_path, stop, command, whole_digest
 ):
-    model, folder = tmp_path / "m", tmp_path / "c"
+    model, folder = tmp_path / "m", tmp_path / "my run"
     begin = ("train", places.train, "--model", model, "--checkpoints", folder)
     stop_after(4000, stop)
     stopped = run(*begin, *OPTIONS, "--json")
     assert stopped.code == 128 + stop
-    assert stopped.stderr.splitlines()[-1].endswith(f"go on with `dadagrad resume {folder}`")
+    assert stopped.stderr.splitlines()[-1].endswith(f"go on with `dadagrad resume '{folder}'`")
     result = json.loads(stopped.stdout)
     assert (result["complete"], result["model"]) == (False, None)
     assert 4000 <= result["rows"] < 9000
@@ -41,6 +41,23 @@ def test_a_stopped_run_resumes_to_the_same_bits(
     shown = resumed.json
     assert (shown["complete"], shown["rows"], shown["model"]) == (True, 9000, str(model))
     assert shown["digest"] == whole_digest == Model.load(model).digest
+
+
+def test_a_trace_replaces_a_file_if_asked_or_if_its_job_restarts(run, stop_after, places, tmp_path):
+    folder, trace = tmp_path / "c", tmp_path / "trace.json"
+    trace.write_text("mine")
+    options = ("--checkpoints", folder, "--trace", trace, *OPTIONS)
+    command = ("train", places.train, "--model", tmp_path / "m", *options)
+    refusal = f"there is a file at {trace} already; give another name, or --overwrite"
+    assert refusal in run(*command).error
+    assert (trace.read_text(), folder.exists()) == ("mine", False)
+    stop_after(4000, signal.SIGINT)
+    assert run(*command, "--overwrite").code == 128 + signal.SIGINT
+    first = trace.read_text()
+    assert refusal in run("resume", folder, "--trace", trace).error
+    assert trace.read_text() == first
+    assert run(*command, "--or-resume").code == 0
+    assert trace.read_text() != first
 
 
 def test_a_job_that_restarts_with_other_settings_is_refused(run, places, tmp_path):

@@ -47,6 +47,7 @@ def test_the_path_of_models_without_weights_is_written_but_not_drawn(run, places
     refused = run("sweep", places.train, "--model", tmp_path / "m", *sizes, *files)
     assert refused.code == 2
     assert "no setting has a non-zero weight to draw; give smaller penalties" in refused.stderr
+    assert refused.stdout.endswith(f"saved to {tmp_path / 'm'}.\n")
     assert len(table.read_text().splitlines()) == 3
     assert not picture.exists()
 

@@ -209,8 +209,9 @@ def test_class_weights_are_given_by_the_names_of_labels(run, places, tmp_path):
 def test_errors_that_are_found_before_training(run, places, tmp_path):
     binary, one_class = tmp_path / "binary", tmp_path / "one"
     ingest(places.text, str(binary), binary=True)
-    (tmp_path / "one.svmlight").write_text("+1 1:1\n" * 5)
-    ingest(tmp_path / "one.svmlight", str(one_class))
+    raw = tmp_path / "one class.svmlight"
+    raw.write_text("+1 1:1\n" * 5)
+    ingest(raw, str(one_class))
     (tmp_path / "file").write_text("")
     for message, data, model, *options in (
         ("feature space", places.train, "m", "--holdout", binary),
@@ -220,6 +221,7 @@ def test_errors_that_are_found_before_training(run, places, tmp_path):
         ("holds a dataset", places.train, "n", "--checkpoints", places.test),
         ("holds a model", places.train, "n", "--checkpoints", places.model),
         ("cannot write model.part in", places.train, "file/m"),
+        (f"`dadagrad ingest '{raw}' --out URL`", raw, "m", "--checkpoints", tmp_path / "c"),
         ("only one class", one_class, "m", "--checkpoints", tmp_path / "c"),
         ("--batch-size 1 takes", places.train, "m", "--batch-size", 1, "--workers", 2),
     ):

@@ -284,6 +284,23 @@ def test_an_endpoint_that_is_no_url_is_refused(endpoint, monkeypatch):
         Storage("s3://bucket/x")
 
 
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("s3://bucket/x", "AWS_ACCESS_KEY_ID"),
+        ("s3://bucket/x", "AWS_SESSION_TOKEN"),
+        ("s3://bucket/x", "AWS_REGION"),
+        ("az://container/x", "AZURE_STORAGE_ACCOUNT_NAME"),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r", "\x7f"])
+def test_a_credential_with_a_line_end_is_refused_and_not_shown(url, name, end, monkeypatch):
+    monkeypatch.setenv(name, f"SECRET{end}")
+    with pytest.raises(InputError, match=f"{name} has a line end") as refused:
+        Storage(url)
+    assert "SECRET" not in str(refused.value)
+
+
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://no-such-host.invalid"])
 def test_an_unreachable_endpoint_fails_soon(endpoint, monkeypatch):
     assert retries.FIRST_SECONDS < 5

@@ -315,6 +315,9 @@ def test_a_client_may_be_given_or_the_current_one_and_stays_open(data, scheduler
         assert client.scheduler_comm.interval == interval
     with pytest.raises(InputError, match="needs an active distributed"):
         train(data, CONFIG, client="current")
+    for wrong in (client, 5):
+        with pytest.raises(InputError, match=r"client is .*; it must be an open distributed"):
+            train(data, CONFIG, client=wrong)
 
 
 def listening():

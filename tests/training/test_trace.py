@@ -1,6 +1,7 @@
 """The trace of a run: every task, as browsers show it."""
 
 import json
+from urllib.parse import quote
 
 import pytest
 from helpers.processes import local_cluster
@@ -18,8 +19,9 @@ def tasks_of(path, name):
 
 
 def test_all_rows_are_in_tasks_of_the_threads(tmp_path):
-    path = tmp_path / "trace.json"
-    report = train(make_data(SIZES), STREAMS, threads=2, trace=str(path)).report
+    path = tmp_path / "my trace.json"
+    url = f"file://{quote(str(path))}"
+    report = train(make_data(SIZES), STREAMS, threads=2, trace=url).report
     assert report["digest"] == train(make_data(SIZES), STREAMS).model.digest
     learned = tasks_of(path, "learn")
     assert sum(task["args"]["rows"] for task in learned) == sum(SIZES)
