@@ -1,6 +1,7 @@
 """Raw rows predicted and evaluated: the same as a dataset made of them, and answered at once."""
 
 import csv
+import json
 import subprocess
 import sys
 import time
@@ -109,6 +110,53 @@ def test_rows_of_a_dataset_keep_their_file_and_line(tmp_path, monkeypatch, suffi
     assert len(predicted[0]) == (300 if suffix == "frame" else 600)
     # Sums of scaled columns differ in their last bits.
     pandas.testing.assert_frame_equal(*predicted, check_exact=suffix in ("svm", "vw"))
+
+
+@pytest.mark.parametrize("suffix", ["svm", "vw"])
+def test_raw_lines_keep_the_labels_that_they_have(tmp_path, suffix):
+    raw, bar = tmp_path / f"a.{suffix}", "| " if suffix == "vw" else ""
+    raw.write_text("".join(f"{1 - 2 * (n % 2)} {bar}1:{n} {n % 7 + 2}:1\n" for n in range(60)))
+    model = train(str(raw), **SETTINGS).model
+    raw.write_text(f"-1 {bar}1:3\n{bar}1:3\n1 {bar}1:3\n")
+    predict(model, str(raw), str(tmp_path / "p.parquet"))
+    predicted = pq.read_table(tmp_path / "p.parquet")
+    assert predicted["label"].to_pylist() == [-1.0, None, 1.0]
+    assert len(set(predicted["score"].to_pylist())) == 1
+
+
+def test_raw_lines_with_sets_of_labels_are_predicted(tmp_path):
+    features = [f"1:{n % 5} {n % 4 + 2}:1\n" for n in range(60)]
+    sets = ["0,2", "", "2", "0"] * 15
+    raw, plain = tmp_path / "raw.svm", tmp_path / "plain.svm"
+    raw.write_text("".join(f"{each} {row}" for each, row in zip(sets, features, strict=True)))
+    plain.write_text("".join(features))
+    data = str(tmp_path / "data")
+    ingest(str(raw), data, multilabel=True, shuffle=None)
+    model = train(data, **SETTINGS).model
+    ingest(str(plain), str(tmp_path / "plain"), like=model, no_labels=True)
+    scores = []
+    for number, source in enumerate((data, str(raw), str(plain), str(tmp_path / "plain"))):
+        predict(model, source, str(tmp_path / f"{number}.parquet"))
+        predicted = pq.read_table(tmp_path / f"{number}.parquet")
+        scores.append([predicted[f"score_{label}"].to_pylist() for label in (0, 2)])
+        if source in (str(raw), str(plain)):  # of others each label has a column
+            assert predicted["label"].to_pylist() == (sets if source == str(raw) else [""] * 60)
+    assert scores == [scores[0]] * 4
+
+
+def test_later_rows_have_the_columns_of_the_first(trained, tmp_path, monkeypatch):
+    """A key that rows of JSON lack, or that only later ones have, shifts no other column."""
+    monkeypatch.setattr(readers, "TASK_BYTES", 30)
+    raw = tmp_path / "a.jsonl"
+    rows = [{"who": "p", "age": 40, "job": "cook"}, {"age": 30, "job": "cook", "rich": "yes"}]
+    for order in (rows, rows[::-1]):
+        raw.write_text("".join(f"{json.dumps(row)}\n" for row in order))
+        predict(trained[1], str(raw), str(tmp_path / "p.csv"), overwrite=True)
+        written = read_csv(tmp_path / "p.csv")
+        alone = trained[1].decision_function(order)
+        assert [float(row["score"]) for row in written] == pytest.approx(alone[:, 0].tolist())
+        key, name = ("tag", "who") if order is rows else ("label", "rich")
+        assert [row[key] for row in written] == [order[0][name], ""]
 
 
 @pytest.mark.parametrize("kind", ["folder", "glob"])

@@ -35,7 +35,7 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     for a malformed line, a missing label, a value or label that is not finite, an id that is
     negative, too large or 0 in a one-based file, and ids that are not increasing.
     """
-    label_optional = options.multilabel or options.no_labels
+    label_optional = options.multilabel or options.no_labels or options.to_predict
     lines = Lines(chunk, path, offset, options, label_optional, _TOKEN_END)
     out = lines.out
     labels: NDArray[np.float64] | NDArray[np.object_] = out.labels[:, None]
