@@ -159,15 +159,16 @@ def test_later_rows_have_the_columns_of_the_first(trained, tmp_path, monkeypatch
         assert [row[key] for row in written] == [order[0][name], ""]
 
 
-@pytest.mark.parametrize("kind", ["folder", "glob"])
+@pytest.mark.parametrize("kind", ["folder", "glob", "urls"])
 def test_a_folder_and_a_glob_are_read_as_their_files_are(tmp_path, kind):
     frame, data = make_frame(), tmp_path / "days"
     data.mkdir()
     for number in range(2):
         frame[150 * number : 150 * (number + 1)].to_csv(data / f"{number}.csv", index=False)
-    source = str(data if kind == "folder" else data / "*.csv")
-    model = train(source, label="rich", **SETTINGS).model
     files = [str(data / "0.csv"), str(data / "1.csv")]
+    source = str(data if kind == "folder" else data / "*.csv")
+    source = [f"file://{file}" for file in files] if kind == "urls" else source
+    model = train(source, label="rich", **SETTINGS).model
     assert model.digest == train(files, label="rich", **SETTINGS).model.digest
     predict(model, source, str(tmp_path / "p.csv"))
     assert [row["file"] for row in read_csv(tmp_path / "p.csv")][149:151] == files
@@ -189,6 +190,16 @@ def test_wrong_raw_rows_are_left_out_by_each_function(tmp_path):
     assert train(frame, label="rich", on_error="skip", **SETTINGS).report["rows"] == n_labelled
 
 
+def test_rows_of_parquet_have_one_number_in_messages_and_predictions(trained, tmp_path, caplog):
+    frame = make_frame().astype({"age": str})
+    frame.loc[50, "age"] = "old"
+    frame.to_parquet(tmp_path / "a.parquet", row_group_size=40)
+    predict(trained[1], str(tmp_path / "a.parquet"), str(tmp_path / "p.parquet"), on_error="skip")
+    assert "a.parquet, row 51: column 'age' holds 'old'" in caplog.text
+    lines = pq.read_table(tmp_path / "p.parquet")["line"].to_pylist()
+    assert lines == [line for line in range(1, 301) if line != 51]
+
+
 def test_datasets_of_files_that_were_read_differently_go_together(tmp_path):
     make_frame().to_csv(tmp_path / "a.csv", index=False)
     make_frame().to_csv(tmp_path / "b.tsv", index=False, sep="\t")
@@ -198,6 +209,12 @@ def test_datasets_of_files_that_were_read_differently_go_together(tmp_path):
     predict(model, [str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "p.csv"))
     tags = [row["tag"] for row in read_csv(tmp_path / "p.csv")]
     assert sorted(tags) == sorted([*make_frame()["who"]] * 2)
+
+
+def test_options_of_raw_files_beside_datasets_are_refused(trained, tmp_path):
+    make_frame().to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InputError, match=r"label says .* only some of the data are raw.*csv"):
+        train([str(tmp_path / "a.csv"), trained[0]], label="rich", **SETTINGS)
 
 
 def test_standard_input_that_is_closed_is_an_input_error(trained, tmp_path):

@@ -16,8 +16,9 @@ from dadagrad.kernels import parsing
 _TOKEN_END = re.compile(rb"[\s#]")
 _MESSAGES = {
     parsing.MISSING_LABEL: (
-        "starts with {token}; a line must start with its label, a number (rows without labels, to "
-        "be predicted, are read with --no-labels)"
+        "starts with {token}; a line must start with its label, a number (rows with sets of "
+        "labels, which may be empty, are read with --multilabel, and rows without labels, to be "
+        "predicted, with --no-labels)"
     ),
     parsing.BAD_QUERY: "found {token}; 'qid:' must come once, with a whole number from 0 up",
     parsing.BAD_FEATURE: (
