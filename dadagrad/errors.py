@@ -28,6 +28,7 @@ _OPTION = re.compile(
 )
 _FLAGS = {
     "no-labels": "no_labels=True",
+    "multilabel": "multilabel=True",
     "no-shuffle": "shuffle=False",
     "overwrite": "overwrite=True",
     "keep-state": "keep_state=True",

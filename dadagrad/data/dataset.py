@@ -133,7 +133,7 @@ class Schema:
     def has_sets(self) -> bool:
         """True if a label column stands for a label that some of the rows list."""
         space = self.feature_space or {}
-        return space.get("format") == "svmlight" and self.label_names != ["label"]
+        return space.get("format") == "svmlight" and self.label_names not in ([], ["label"])
 
     @property
     def first_id(self) -> int:

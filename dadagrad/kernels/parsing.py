@@ -217,7 +217,7 @@ def _svmlight_label(
         return DONE, stop, several
     if not _is_query(text, at) and (stop < 0 or text[stop] != _COLON or several):
         return BAD_LABEL, at, False
-    out.labels[row], out.first_labels[row] = 0.0, -1
+    out.labels[row], out.first_labels[row] = np.nan, -1
     return DONE if label_optional else MISSING_LABEL, at, False
 
 

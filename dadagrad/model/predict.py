@@ -17,6 +17,7 @@ from pyarrow.parquet import ParquetWriter
 
 from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.data.ingest.ingest import as_dataset
+from dadagrad.data.tables.cells import as_number
 from dadagrad.errors import InputError
 from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.evaluate import RowsDone, score_partitions
@@ -24,6 +25,7 @@ from dadagrad.model.metrics import count_unseen
 from dadagrad.model.model import Model
 from dadagrad.model.raw import is_unprepared, read_raw
 from dadagrad.storage.output import is_text_stream, output_file
+from dadagrad.summary import number_text
 
 Array = NDArray[np.float64]
 
@@ -116,8 +118,15 @@ def _write(tables: Iterator[pa.Table], file: BinaryIO, make_writer: Any) -> None
         raise InputError("there are no rows to predict; give at least one")
     with make_writer(file, first.schema) as writer:
         for table in itertools.chain([first], tables):
-            writer.write_table(table)
+            writer.write_table(_with_columns(table, first.schema))
             file.flush()
+
+
+def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`table` with the columns of the first rows; later rows may lack a tag or a label."""
+    absent = {field.name: pa.nulls(table.num_rows, field.type) for field in schema}
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    return pa.table({name: columns.get(name, absent[name]) for name in absent}, schema)
 
 
 def _stored_tables(
@@ -147,7 +156,8 @@ def _raw_tables(
     model: Model, data: Any, on_error: Literal["raise", "skip"], counts: dict[str, int]
 ) -> Iterator[pa.Table]:
     """Predictions for each chunk of raw rows, with what identifies a row."""
-    is_text = bool(model.label_columns and model.label_columns[0].names is not None)
+    schema = model.schema
+    is_text = schema.has_sets or any(each.names is not None for each in schema.label_columns)
     for raw in read_raw(model.schema, data, on_error):
         scores = model.scores(raw.rows)
         refuse_not_finite(scores, f"{raw.path}, line", raw.lines)
@@ -165,10 +175,12 @@ def _raw_tables(
 
 
 def _labels(labels: Any, is_text: bool) -> pa.Array:
-    """Labels of raw rows as the model has them: texts or numbers."""
+    """Labels of raw rows as the model has them: texts or numbers; null where there is none."""
     if is_text and labels.dtype != object:
-        labels = [None if np.isnan(x) else f"{x:g}" for x in labels.tolist()]
-    return pa.array(labels, pa.string() if is_text or labels.dtype == object else pa.float64())
+        labels = [None if np.isnan(x) else number_text(x) for x in labels.tolist()]
+    elif not is_text and labels.dtype == object:
+        labels = np.array(list(map(as_number, labels)))
+    return pa.array(labels, pa.string() if is_text else pa.float64(), from_pandas=True)
 
 
 def _texts_of(column: LabelColumn, labels: Array) -> Any:

@@ -62,8 +62,6 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
     for each in sources:
         settings = {"on_error": on_error, "to_predict": True, "keep_lines": True}
         summary = plan_reading(each, settings, trained)
-        if summary.encoder is None:
-            summary.options = replace(summary.options, no_labels=True)
         first_line = 0
         for block in each.blocks(summary, WorkerPool(None)):
             left_out.add(block.skipped, block.notes)

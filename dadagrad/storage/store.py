@@ -77,7 +77,7 @@ class Storage:
             )
         self.url = self._address = text
         if self.is_local:
-            path = _path_of(text) if separator else os.path.expanduser(text)
+            path = path_of_url(text) if separator else os.path.expanduser(text)
             self._root = self._address = os.path.abspath(path)
             self._name, self._prefix = "", self._root.strip("/")
         else:
@@ -366,7 +366,7 @@ def check_regular(path: str, mode: int) -> None:
         )
 
 
-def _path_of(url: str) -> str:
+def path_of_url(url: str) -> str:
     """The path of a ``file://`` URL, in which '?' and '#' are characters like any other."""
     path = url.partition("://")[2].removeprefix("localhost")
     if not path.startswith("/"):

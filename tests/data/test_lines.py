@@ -292,7 +292,8 @@ def test_names_that_are_integers_are_ids():
 
 ERRORS = {
     "a.svm": {
-        "3:1 4:1": "starts with '3:1'; a line must start with its label",
+        "3:1 4:1": "starts with '3:1'; a line must start with its label, a number (rows with sets "
+        "of labels, which may be empty, are read with multilabel=True",
         "qid:3 4:1": "starts with 'qid:3'; a line must start with its label",
         "yes 4:1": "label is 'yes'; it must be a number",
         "-INF": "label is '-INF'; it must be finite",

@@ -1,6 +1,7 @@
 """Raw rows predicted and evaluated: the same as a dataset made of them, and answered at once."""
 
 import csv
+import json
 import subprocess
 import sys
 import time
@@ -111,15 +112,63 @@ def test_rows_of_a_dataset_keep_their_file_and_line(tmp_path, monkeypatch, suffi
     pandas.testing.assert_frame_equal(*predicted, check_exact=suffix in ("svm", "vw"))
 
 
-@pytest.mark.parametrize("kind", ["folder", "glob"])
+@pytest.mark.parametrize("suffix", ["svm", "vw"])
+def test_raw_lines_keep_the_labels_that_they_have(tmp_path, suffix):
+    raw, bar = tmp_path / f"a.{suffix}", "| " if suffix == "vw" else ""
+    raw.write_text("".join(f"{1 - 2 * (n % 2)} {bar}1:{n} {n % 7 + 2}:1\n" for n in range(60)))
+    model = train(str(raw), **SETTINGS).model
+    raw.write_text(f"-1 {bar}1:3\n{bar}1:3\n1 {bar}1:3\n")
+    predict(model, str(raw), str(tmp_path / "p.parquet"))
+    predicted = pq.read_table(tmp_path / "p.parquet")
+    assert predicted["label"].to_pylist() == [-1.0, None, 1.0]
+    assert len(set(predicted["score"].to_pylist())) == 1
+
+
+def test_raw_lines_with_sets_of_labels_are_predicted(tmp_path):
+    features = [f"1:{n % 5} {n % 4 + 2}:1\n" for n in range(60)]
+    sets = ["0,2", "", "2", "0"] * 15
+    raw, plain = tmp_path / "raw.svm", tmp_path / "plain.svm"
+    raw.write_text("".join(f"{each} {row}" for each, row in zip(sets, features, strict=True)))
+    plain.write_text("".join(features))
+    data = str(tmp_path / "data")
+    ingest(str(raw), data, multilabel=True, shuffle=None)
+    model = train(data, **SETTINGS).model
+    ingest(str(plain), str(tmp_path / "plain"), like=model, no_labels=True)
+    scores = []
+    for number, source in enumerate((data, str(raw), str(plain), str(tmp_path / "plain"))):
+        predict(model, source, str(tmp_path / f"{number}.parquet"))
+        predicted = pq.read_table(tmp_path / f"{number}.parquet")
+        scores.append([predicted[f"score_{label}"].to_pylist() for label in (0, 2)])
+        if source in (str(raw), str(plain)):  # of others each label has a column
+            assert predicted["label"].to_pylist() == (sets if source == str(raw) else [""] * 60)
+    assert scores == [scores[0]] * 4
+
+
+def test_later_rows_have_the_columns_of_the_first(trained, tmp_path, monkeypatch):
+    """A key that rows of JSON lack, or that only later ones have, shifts no other column."""
+    monkeypatch.setattr(readers, "TASK_BYTES", 30)
+    raw = tmp_path / "a.jsonl"
+    rows = [{"who": "p", "age": 40, "job": "cook"}, {"age": 30, "job": "cook", "rich": "yes"}]
+    for order in (rows, rows[::-1]):
+        raw.write_text("".join(f"{json.dumps(row)}\n" for row in order))
+        predict(trained[1], str(raw), str(tmp_path / "p.csv"), overwrite=True)
+        written = read_csv(tmp_path / "p.csv")
+        alone = trained[1].decision_function(order)
+        assert [float(row["score"]) for row in written] == pytest.approx(alone[:, 0].tolist())
+        key, name = ("tag", "who") if order is rows else ("label", "rich")
+        assert [row[key] for row in written] == [order[0][name], ""]
+
+
+@pytest.mark.parametrize("kind", ["folder", "glob", "urls"])
 def test_a_folder_and_a_glob_are_read_as_their_files_are(tmp_path, kind):
     frame, data = make_frame(), tmp_path / "days"
     data.mkdir()
     for number in range(2):
         frame[150 * number : 150 * (number + 1)].to_csv(data / f"{number}.csv", index=False)
-    source = str(data if kind == "folder" else data / "*.csv")
-    model = train(source, label="rich", **SETTINGS).model
     files = [str(data / "0.csv"), str(data / "1.csv")]
+    source = str(data if kind == "folder" else data / "*.csv")
+    source = [f"file://{file}" for file in files] if kind == "urls" else source
+    model = train(source, label="rich", **SETTINGS).model
     assert model.digest == train(files, label="rich", **SETTINGS).model.digest
     predict(model, source, str(tmp_path / "p.csv"))
     assert [row["file"] for row in read_csv(tmp_path / "p.csv")][149:151] == files
@@ -141,6 +190,16 @@ def test_wrong_raw_rows_are_left_out_by_each_function(tmp_path):
     assert train(frame, label="rich", on_error="skip", **SETTINGS).report["rows"] == n_labelled
 
 
+def test_rows_of_parquet_have_one_number_in_messages_and_predictions(trained, tmp_path, caplog):
+    frame = make_frame().astype({"age": str})
+    frame.loc[50, "age"] = "old"
+    frame.to_parquet(tmp_path / "a.parquet", row_group_size=40)
+    predict(trained[1], str(tmp_path / "a.parquet"), str(tmp_path / "p.parquet"), on_error="skip")
+    assert "a.parquet, row 51: column 'age' holds 'old'" in caplog.text
+    lines = pq.read_table(tmp_path / "p.parquet")["line"].to_pylist()
+    assert lines == [line for line in range(1, 301) if line != 51]
+
+
 def test_datasets_of_files_that_were_read_differently_go_together(tmp_path):
     make_frame().to_csv(tmp_path / "a.csv", index=False)
     make_frame().to_csv(tmp_path / "b.tsv", index=False, sep="\t")
@@ -150,6 +209,12 @@ def test_datasets_of_files_that_were_read_differently_go_together(tmp_path):
     predict(model, [str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "p.csv"))
     tags = [row["tag"] for row in read_csv(tmp_path / "p.csv")]
     assert sorted(tags) == sorted([*make_frame()["who"]] * 2)
+
+
+def test_options_of_raw_files_beside_datasets_are_refused(trained, tmp_path):
+    make_frame().to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InputError, match=r"label says .* only some of the data are raw.*csv"):
+        train([str(tmp_path / "a.csv"), trained[0]], label="rich", **SETTINGS)
 
 
 def test_standard_input_that_is_closed_is_an_input_error(trained, tmp_path):

@@ -94,7 +94,7 @@ def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> Source
                 "Model.predict a list of dicts of values by feature"
             )
         options = {name: space[name] for name in (fixed | {"zero_based"}) & set(space)}
-        options["multilabel"] = like.has_sets
+        options["multilabel"] = like.has_sets and not settings.get("no_labels")
         return SourceSummary(
             Options(space["format"], **options, **_without(changed, "format", "label")),
             n_needed=None if like.numbers_own_features else like.n_features,

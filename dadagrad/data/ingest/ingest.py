@@ -241,17 +241,24 @@ def as_dataset(
     if is_raw(data):
         order: Shuffle = None if shuffle is False else "auto"
         return read_dataset(data, like=like, shuffle=order, progress=progress, **options)
+    _check_known(options)
+    given = [name for name, value in options.items() if value not in (None, OPTIONS[name].default)]
     if isinstance(data, list | tuple) and not is_pair(data):
+        raw = [make_source(each).name for each in data if is_raw(each)] if given else []
+        if raw:
+            raise InputError(
+                f"{given[0]} says how rows become features, and only some of the data are raw, "
+                f"like {raw[0]}; make datasets of them with `dadagrad ingest` and --like of the "
+                "others, and give the datasets"
+            )
         return join([as_dataset(each, like=like, shuffle=shuffle, **options) for each in data])
     is_url = isinstance(data, str | os.PathLike)
     source = make_source(open_dataset(os.fspath(data)) if is_url else data)
-    _check_known(options)
-    for name, value in options.items():
-        if value not in (None, OPTIONS[name].default):
-            raise InputError(
-                f"{name} says how rows become features, and the data are a dataset or a matrix "
-                "already; leave it out"
-            )
+    if given:
+        raise InputError(
+            f"{given[0]} says how rows become features, and the data are a dataset or a matrix "
+            "already; leave it out"
+        )
     seed = 0 if shuffle else None
     if isinstance(source, MatrixSource):
         return source.to_dataset(seed)

@@ -35,7 +35,13 @@ from dadagrad.data.ingest.readers import (
 )
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import BlockTask, WorkerPool
-from dadagrad.data.reading.files import expand, guess_format, names_format, source_bytes
+from dadagrad.data.reading.files import (
+    expand,
+    guess_format,
+    local_path,
+    names_format,
+    source_bytes,
+)
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
@@ -300,7 +306,7 @@ def make_source(data: Any) -> Source:
 def is_raw(data: Any) -> bool:
     """True for rows that `ingest` reads and `open_dataset` does not: tables, raw files, pipes."""
     if isinstance(data, str | os.PathLike):
-        return _is_raw_path(os.path.expanduser(os.fspath(data)))
+        return _is_raw_path(local_path(data))
     if is_pair(data):
         data = data[0]
     elif isinstance(data, list | tuple):

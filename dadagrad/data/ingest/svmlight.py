@@ -16,8 +16,9 @@ from dadagrad.kernels import parsing
 _TOKEN_END = re.compile(rb"[\s#]")
 _MESSAGES = {
     parsing.MISSING_LABEL: (
-        "starts with {token}; a line must start with its label, a number (rows without labels, to "
-        "be predicted, are read with --no-labels)"
+        "starts with {token}; a line must start with its label, a number (rows with sets of "
+        "labels, which may be empty, are read with --multilabel, and rows without labels, to be "
+        "predicted, with --no-labels)"
     ),
     parsing.BAD_QUERY: "found {token}; 'qid:' must come once, with a whole number from 0 up",
     parsing.BAD_FEATURE: (
@@ -35,7 +36,7 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     for a malformed line, a missing label, a value or label that is not finite, an id that is
     negative, too large or 0 in a one-based file, and ids that are not increasing.
     """
-    label_optional = options.multilabel or options.no_labels
+    label_optional = options.multilabel or options.no_labels or options.to_predict
     lines = Lines(chunk, path, offset, options, label_optional, _TOKEN_END)
     out = lines.out
     labels: NDArray[np.float64] | NDArray[np.object_] = out.labels[:, None]

@@ -69,7 +69,8 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     value 0 are left out. Raises `InputError`, naming file and line, for a malformed line, a missing
     label, numbers that are not finite, a base other than 0; and where names need `hash_bits`.
     """
-    lines = Lines(chunk, path, offset, options, options.no_labels, _TOKEN_END)
+    label_optional = options.no_labels or options.to_predict
+    lines = Lines(chunk, path, offset, options, label_optional, _TOKEN_END)
     out = lines.out
     lines.finish_labels()
     for row in np.flatnonzero(~np.isfinite(out.weights)).tolist():  # that the kernel left as NaN

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dadagrad.data.reading.options import FORMATS, Format
 from dadagrad.errors import InputError, lacks_memory
+from dadagrad.storage.store import path_of_url
 
 MAX_LINE_BYTES = 1 << 28
 """Longest line of a text file; a longer one means that the file is not text."""
@@ -65,7 +66,7 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
     files: list[str] = []
-    for source in [os.path.expanduser(os.fspath(source)) for source in sources]:
+    for source in map(local_path, sources):
         source = _STDIN if source == "-" else source
         if "://" in source or (os.path.exists(source) and not os.path.isdir(source)):
             files.append(source)
@@ -81,6 +82,12 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     if not files:
         raise InputError("no source was given; give files, folders or globs")
     return files
+
+
+def local_path(source: str | os.PathLike[str]) -> str:
+    """The path of a file, also of a ``file://`` URL; other URLs stay as they are."""
+    name = os.fspath(source)
+    return path_of_url(name) if name.startswith("file://") else os.path.expanduser(name)
 
 
 def _files_in(folder: str) -> list[str]:

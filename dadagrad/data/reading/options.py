@@ -102,7 +102,7 @@ class Options:
     """Options for reading sources, checked when they are made.
 
     Recorded is `zero_based`: whether svmlight's ids begin at 0, as they do if any id is 0. Rows
-    `to_predict` come as soon as they are there, with the labels of a table as far as it has any.
+    `to_predict` come as soon as they are there, with labels as far as they have any.
     """
 
     format: Format = setting(

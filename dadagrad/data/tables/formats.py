@@ -338,7 +338,7 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
 
 
 def table_batches(table: pa.Table, name: str = "the table", first: int = 0) -> Iterator[Batch]:
-    """Rows of a table in memory; rows are counted from `first` in messages."""
+    """Rows of a table; messages count from `first`, in memory from 0 as pandas does."""
     table = _flatten(table)
     table = table.rename_columns([str(column) for column in table.column_names])
     check_distinct_columns(table.column_names, name)
@@ -373,7 +373,7 @@ def parquet_groups(path: str) -> list[RowGroup]:
 def parquet_batches(
     path: str, group: RowGroup, columns: list[str] | None = None
 ) -> Iterator[Batch]:
-    """Rows of a row group; only `columns` are read, if given.
+    """Rows of a row group; only `columns` are read, if given. Rows are counted from 1 in messages.
 
     Raises `CorruptionError` for bytes that cannot be decoded.
     """
@@ -384,4 +384,4 @@ def parquet_batches(
     ):
         file = pq.ParquetFile(path, page_checksum_verification=True)
         table = file.read_row_group(group.number, columns=columns, use_threads=False)
-    yield from table_batches(table, path, group.first)
+    yield from table_batches(table, path, group.first + 1)
