@@ -340,15 +340,12 @@ def check_features(
 ) -> None:
     """Raise `InputError` unless `data` of a schema has the features of `other`, those `expected`.
 
-    Files may have been read in other ways. The number of features must be the same, unless the
-    source numbers its features itself: then `data` may lack the last features, or have new ones.
+    Files may differ in their reading, and sources that number their features in the last ones.
     """
     ours, theirs = expected.feature_space or {}, schema.feature_space or {}
-    keys = sorted({*ours, *theirs} - {"reading"})
+    keys = sorted({*ours, *theirs} - {"reading", "names"})
     differing = [key for key in keys if ours.get(key) != theirs.get(key)]
-    if "format" in differing:  # all else differs as well
-        differing = ["format"]
-    remedy = f"ingest it with --like and {other}"
+    differing = ["format"] if "format" in differing else differing  # all else differs as well
     if differing:
         space, needed = (
             ", ".join(f"{key} {space.get(key)!r:.{_MAX_SHOWN}}" for key in differing)
@@ -356,9 +353,21 @@ def check_features(
         )
         raise InputError(
             f"{data} is in another feature space than {other}: it has {space}, and {other} "
-            f"{needed}; {remedy}"
+            f"{needed}; ingest it with --like and {other}"
+        )
+    check_columns(expected, schema, data, other)
+
+
+def check_columns(expected: Schema, schema: Schema, data: str, other: str) -> None:
+    """Raise `InputError` unless there are as many features, and names, if both have any, agree."""
+    ours, theirs = expected.feature_space or {}, schema.feature_space or {}
+    if "names" in ours and theirs.get("names", ours["names"]) != ours["names"]:
+        raise InputError(
+            f"{data} has columns of other names or in another order than {other}; give the same"
         )
     if schema.n_features != expected.n_features and not schema.numbers_own_features:
+        remedy = "give the same columns, or ingest it with --n-features if the last are missing"
+        remedy = f"ingest it with --like and {other}" if "hash_bits" in ours else remedy
         raise InputError(
             f"{data} has {schema.n_features} features and {other} {expected.n_features}; {remedy}"
         )

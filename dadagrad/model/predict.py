@@ -169,8 +169,10 @@ def _raw_tables(
             table = {"file": pa.array([raw.file] * raw.rows.n_rows, pa.string()), **table}
         if raw.tags is not None:
             table["tag"] = pa.array(raw.tags, pa.string())
-        if raw.labels is not None:
-            table["label"] = _labels(raw.labels, is_text)
+        several = raw.labels is not None and raw.labels.shape[1] > 1
+        names = [f"label_{name}" for name in schema.label_names] if several else ["label"]
+        for name, labels in zip(names, () if raw.labels is None else raw.labels.T, strict=False):
+            table[name] = _labels(labels, is_text)
         yield pa.table(table | _predictions(model, scores))
 
 

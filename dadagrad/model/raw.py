@@ -23,8 +23,8 @@ from dadagrad.data.rows import Rows
 class RawRows:
     """Rows with features, and what identifies each: its line, counted from 1, its tag, its label.
 
-    `labels` are numbers or texts; None where the source has none. `file` is that of the rows, if
-    there are several.
+    `labels`, (n_rows, n_columns), are numbers or texts; None where the source has none. `file` is
+    that of the rows, if there are several.
     """
 
     rows: Rows
@@ -68,7 +68,7 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
             if block.n_rows:
                 rows = _finish(summary.finish(block), first_line, each.name)
                 yield replace(rows, file=each.name if len(sources) > 1 else None)
-            first_line += block.n_lines
+            first_line += block.n_rows if block.lines is None else block.n_lines
     left_out.log()
 
 
@@ -78,6 +78,6 @@ def _finish(block: Block, first_line: int, path: str) -> RawRows:
         finish_rows(block, np.zeros((block.n_rows, 0))),
         lines + first_line + 1,
         block.tags,
-        block.labels.reshape(-1) if block.labels.size else None,
+        block.labels.reshape(block.n_rows, -1) if block.labels.size else None,
         path,
     )

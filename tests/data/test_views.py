@@ -72,7 +72,7 @@ def test_datasets_follow_each_other_and_their_text_labels_agree(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_features": 61}, "other has 61 features and memory 60; ingest it with"),
+        ({"n_features": 61}, "other has 61 features and memory 60; give the same columns"),
         ({"feature_space": {"format": "text"}}, "other is in another feature space than memory"),
         ({"queried": True}, "other does not go with memory: both need the same columns of labels"),
         ({"label_columns": ()}, "both need the same columns of labels"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import anndata
 import numpy as np
 import pandas
 import pyarrow.parquet as pq
@@ -198,6 +199,68 @@ def test_rows_of_parquet_have_one_number_in_messages_and_predictions(trained, tm
     assert "a.parquet, row 51: column 'age' holds 'old'" in caplog.text
     lines = pq.read_table(tmp_path / "p.parquet")["line"].to_pylist()
     assert lines == [line for line in range(1, 301) if line != 51]
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """AnnData of cells and named genes, with a column of `obs` that is the label."""
+    genes = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
+    kind = np.where(genes @ [1, -1, 2, 0, 1, -2] > 0, "T", "B")
+    named = pandas.DataFrame(index=[f"gene{number}" for number in range(6)])
+    obs = pandas.DataFrame({"cell": kind}, index=[f"c{number}" for number in range(200)])
+    made = anndata.AnnData(genes, obs=obs, var=named)
+    made.write_h5ad(tmp_path / "a.h5ad")
+    return made
+
+
+def test_a_model_of_an_array_file_reads_others(cells, tmp_path):
+    file, data = str(tmp_path / "a.h5ad"), str(tmp_path / "data")
+    result = train(file, label="cell", **SETTINGS)
+    model = result.model
+    ingest(file, data, like=model)
+    assert evaluate(model, file)["loss"] == evaluate(model, data)["loss"]
+    assert train(file, label="cell", initial_model=result, **SETTINGS).model.names == model.names
+    np.savez(tmp_path / "x.npz", X=cells.X, labels=cells.obs["cell"].to_numpy(str))
+    np.savez(tmp_path / "unlabelled.npz", X=cells.X)
+    scores = model.decision_function(cells.X)[:, 0].tolist()
+    for source in (file, str(tmp_path / "x.npz"), str(tmp_path / "unlabelled.npz")):
+        predict(model, source, str(tmp_path / "p.parquet"), overwrite=True)
+        predicted = pq.read_table(tmp_path / "p.parquet").to_pydict()
+        assert predicted["score"] == pytest.approx(scores, abs=1e-6)
+        assert predicted["line"] == list(range(1, 201))
+        assert predicted.get("label", list(cells.obs["cell"])) == list(cells.obs["cell"])
+
+
+@pytest.mark.parametrize("genes", [slice(None, None, -1), slice(0, 4)])
+def test_columns_of_other_names_are_refused(cells, tmp_path, genes):
+    model = train(str(tmp_path / "a.h5ad"), label="cell", **SETTINGS).model
+    other, data = str(tmp_path / "other.h5ad"), str(tmp_path / "data")
+    cells[:, genes].copy().write_h5ad(other)
+    ingest(other, data, label="cell")
+    for function, rows, options in (
+        (evaluate, other, {}),
+        (evaluate, data, {}),
+        (predict, other, {"out": str(tmp_path / "p.csv")}),
+        (ingest, other, {"out": str(tmp_path / "q"), "like": model}),
+        (train, [str(tmp_path / "a.h5ad"), other], {"label": "cell"}),
+    ):
+        takes_model = (model,) if function in (evaluate, predict) else ()
+        with pytest.raises(InputError, match="has columns of other names or in another order than"):
+            function(*takes_model, rows, **options)
+
+
+def test_a_matrix_of_another_width_is_refused(tmp_path):
+    X, y = np.eye(4).repeat(10, axis=0), np.tile([0, 1], 20)
+    np.savez(tmp_path / "few.npz", X=X[:, :3], labels=y)
+    few, padded = str(tmp_path / "few.npz"), str(tmp_path / "padded")
+    model = train((X, y), **SETTINGS).model
+    with pytest.raises(InputError, match=r"has 3 features and .* 4; .* n_features="):
+        evaluate(model, few)
+    ingest(few, padded, n_features=4)
+    assert evaluate(model, padded)["rows"] == 40
+    (tmp_path / "a.svm").write_text("1 1:2\n")
+    with pytest.raises(InputError, match=r"give a matrix of the same columns .* not .*a\.svm"):
+        predict(model, str(tmp_path / "a.svm"), str(tmp_path / "p.csv"))
 
 
 def test_datasets_of_files_that_were_read_differently_go_together(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import operator
 import os
 from collections.abc import Iterator
@@ -36,8 +38,12 @@ BLOCK_NNZ = 2_000_000
 
 @dataclass(frozen=True)
 class ArraySource:
-    """Blocks of one file, and facts about the features and labels of the whole file."""
+    """Blocks of one file, and facts about the features and labels of the whole file.
 
+    The `feature_space` of AnnData has a checksum of the names of its columns, in their order.
+    """
+
+    place: str
     blocks: Iterator[Block]
     n_features: int
     label_columns: tuple[LabelColumn, ...] | None = None
@@ -71,13 +77,13 @@ def open_npz(path: str, options: Options) -> ArraySource:
             if name not in arrays and beside.exists():
                 arrays[name] = _load_npy(str(beside))
         matrix = _npz_matrix(path, arrays)
-    if "labels" not in arrays and not options.no_labels:
+    if "labels" not in arrays and not (options.no_labels or options.to_predict):
         raise InputError(
             f"{path} has no labels: it holds {', '.join(sorted(arrays))}; add an array named "
             f"labels, or save the labels as {Path(path).with_suffix('.labels.npy')} (rows to be "
             "predicted are read with --no-labels)"
         )
-    labels = None if options.no_labels else arrays["labels"]
+    labels = None if options.no_labels else arrays.get("labels")
     return matrix_source(path, matrix, labels, arrays.get("weights"))
 
 
@@ -137,6 +143,7 @@ def matrix_source(
     labels: NDArray[Any] | None,
     weights: NDArray[Any] | None,
     names: dict[int, str] | None = None,
+    space: dict[str, Any] | None = None,
 ) -> ArraySource:
     """A matrix that can be sliced by rows, as a source, with labels and weights if any."""
     if len(matrix.shape) != 2:
@@ -151,7 +158,8 @@ def matrix_source(
             )
     if labels is None:
         labels = np.zeros((n_rows, 0))
-    return ArraySource(_matrix_blocks(matrix, labels, weights, path), n_columns, names=names or {})
+    blocks = _matrix_blocks(matrix, labels, weights, path)
+    return ArraySource(path, blocks, n_columns, None, space, names or {})
 
 
 def _matrix_blocks(
@@ -203,7 +211,7 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
             matrix = _as_csr(matrix, f"{path}, X", stored)
     labels = None
     label = "label" if options.label is None else str(options.label)
-    if not options.no_labels:
+    if not (options.no_labels or (options.to_predict and label not in obs.columns)):
         if label not in obs.columns:
             raise InputError(
                 f"{path} has no column {label!r} in obs; it has "
@@ -212,9 +220,13 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
             )
         labels = obs[label].to_numpy()
     weights = obs["weight"].to_numpy() if "weight" in obs.columns else None
-    names = var.index.astype(str)
+    names = list(var.index.astype(str))
     plain = all(name == str(number) for number, name in enumerate(names[:100]))
-    source = matrix_source(path, matrix, labels, weights, {} if plain else dict(enumerate(names)))
+    space: dict[str, Any] = {"reading": {"format": "anndata", "label": label}}
+    if not plain:
+        space["names"] = hashlib.sha256(json.dumps(names).encode()).hexdigest()
+    named = {} if plain else dict(enumerate(names))
+    source = matrix_source(path, matrix, labels, weights, named, space)
     if len(names) != source.n_features:
         raise InputError(
             f"{path}: var names {len(names)} features and X has {source.n_features} columns; they "
@@ -272,4 +284,4 @@ def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
             )
 
     labels = None if no_labels else schema.label_columns
-    return ArraySource(blocks(), schema.n_features, labels, schema.feature_space)
+    return ArraySource(dataset.url, blocks(), schema.n_features, labels, schema.feature_space)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, store_runs
 from dadagrad.data.labels import LabelTable, keep_class_names
 from dadagrad.data.reading.files import names_format, source_bytes
-from dadagrad.data.reading.options import OPTIONS, TABLE_FORMATS, Options
+from dadagrad.data.reading.options import MATRIX_FORMATS, OPTIONS, TABLE_FORMATS, Format, Options
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.columns import PLURALS, Column
 from dadagrad.data.tables.encoder import TableEncoder
@@ -71,11 +72,13 @@ def plan_reading(
 
 
 def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> SourceSummary:
-    space = like.feature_space
-    if space is None or "format" not in space:
+    space = like.feature_space or {}
+    kind: Format | None = space.get("format") or _matrix_format(source, settings)
+    if kind is None:
         raise InputError(
-            "it is not recorded how the features of that model or dataset were made, as those of a "
-            "matrix are not; give a matrix of the same features, or the options of ingest"
+            "the features of that model or dataset are the columns of a matrix; give a matrix of "
+            f"the same columns (NumPy, SciPy, npz, AnnData), and not {source.name}, or the options "
+            "of ingest"
         )
     fixed = set(OPTIONS) - _FREE
     for name in fixed & set(settings):
@@ -90,14 +93,15 @@ def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> Source
         if not source.paths:
             raise InputError(
                 "the features of that model or dataset are those of lines of "
-                f"{space['format']}, not of columns; give a file of such lines, a matrix, or "
+                f"{kind}, not of columns; give a file of such lines, a matrix, or "
                 "Model.predict a list of dicts of values by feature"
             )
         options = {name: space[name] for name in (fixed | {"zero_based"}) & set(space)}
         options["multilabel"] = like.has_sets and not settings.get("no_labels")
+        if kind == "anndata":
+            options["label"] = changed.get("label", reading.get("label"))
         return SourceSummary(
-            Options(space["format"], **options, **_without(changed, "format", "label")),
-            n_needed=None if like.numbers_own_features else like.n_features,
+            Options(kind, **options, **_without(changed, "format", "label")), like=like
         )
     encoder = TableEncoder.from_json(space)
     # A line of text may look like a row of several columns, so only a name says that it is one.
@@ -123,6 +127,14 @@ def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> Source
         columns=list(reading.get("columns", ())),
         learned=True,
     )
+
+
+def _matrix_format(source: Source, settings: dict[str, Any]) -> Format | None:
+    """Format of a source that is a matrix; its columns are the features."""
+    known: Format | None = settings.get("format")
+    with suppress(InputError):
+        known = known or source.guess_format()
+    return known if known in MATRIX_FORMATS else None
 
 
 def _without(settings: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -348,4 +360,6 @@ def _feature_space(summary: SourceSummary) -> dict[str, Any] | None:
     elif not options.binary and options.norm == "none":
         first, *others = summary.spaces
         return first if all(other == first for other in others) else None
+    elif options.format == "anndata":
+        space |= summary.spaces[0] or {}
     return {**space, "binary": options.binary, "norm": options.norm}

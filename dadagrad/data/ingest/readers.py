@@ -52,9 +52,8 @@ def file_tasks(
 
 def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator[Block]:
     """Read all blocks of arrays."""
-    summary.n_features = max(summary.n_features, source.n_features)
+    summary.add_matrix(source.place, source.n_features, source.feature_space)
     summary.label_columns = summary.label_columns or source.label_columns
-    summary.spaces.append(source.feature_space)
     summary.names.update({name: feature for feature, name in source.names.items()})
     for block in source.blocks:
         yield compact(transform(block, summary.options))

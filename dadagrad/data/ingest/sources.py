@@ -200,8 +200,8 @@ class DaskMatrixSource(Source):
         return "npz"
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
-        width = summary.n_features = self.matrix.n_features
-        summary.spaces.append(None)
+        width = self.matrix.n_features
+        summary.add_matrix(self.name, width, None)
         if self.y is None and not summary.options.no_labels:
             raise _no_labels(self.name)
         labels, weights = map(self._split, (self.y, self.weights))

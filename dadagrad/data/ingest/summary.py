@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from dadagrad.data.arrays import drop_zero_weights
 from dadagrad.data.blocks import Block, LeftOut
-from dadagrad.data.dataset import LabelColumn
+from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.data.labels import LabelCollector
-from dadagrad.data.reading.options import Delimiter, Options
+from dadagrad.data.reading.options import MATRIX_FORMATS, Delimiter, Options
 from dadagrad.data.tables.encoder import HashedNames, NameTable, TableEncoder
+from dadagrad.data.views import check_columns
 from dadagrad.errors import InputError
 
 MAX_NAMES = 1 << 20
@@ -26,13 +27,13 @@ MAX_NAMES = 1 << 20
 class SourceSummary:
     """Facts about all sources, complete when the last block was added.
 
-    Features are `n_needed`, if that is known. The `encoder` of tables, which have the `columns`,
-    was `learned` before, or from the first rows. The `delimiter` is that of the first file. Lines
-    are counted over all sources in their order.
+    Ids, and columns of a matrix, are to be those of `like`, if it is given. The `encoder` of
+    tables, which have the `columns`, was `learned` before, or from the first rows. The `delimiter`
+    is that of the first file. Lines are counted over all sources in their order.
     """
 
     options: Options
-    n_needed: int | None = None
+    like: Schema | None = None
     labels: LabelCollector = field(init=False)
     wrong_rows: LeftOut = field(default_factory=LeftOut)
     zero_weight: int = 0
@@ -123,6 +124,23 @@ class SourceSummary:
         if self.first_id:
             block = replace(block, ids=block.ids - block.ids.dtype.type(self.first_id))
         return block
+
+    @property
+    def n_needed(self) -> int | None:
+        """Number of features, if `like` has a fixed one."""
+        like = self.like
+        return None if like is None or like.numbers_own_features else like.n_features
+
+    def add_matrix(self, place: str, n_features: int, space: dict[str, Any] | None) -> None:
+        """Add the columns of a matrix; raise `InputError` if others are needed."""
+        self.n_features = max(self.n_features, n_features)
+        self.spaces.append(space)
+        if self.options.format in MATRIX_FORMATS:
+            schema = Schema(n_features, (), feature_space=space)
+            first = replace(schema, feature_space=self.spaces[0])
+            check_columns(first, schema, place, "the first file")
+            if self.like is not None:
+                check_columns(self.like, schema, place, "the model or dataset")
 
     def _count_lines(self, lines_of_files: Counter[int]) -> None:
         self.lines_of_files.update(lines_of_files)

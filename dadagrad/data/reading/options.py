@@ -17,7 +17,8 @@ from dadagrad.settings import Choice, Number, Setting, Switch, setting
 Delimiter = Literal["\t", ",", ";", "|"]
 Format = Literal["svmlight", "vw", "text", "csv", "jsonl", "parquet", "anndata", "npz"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-ARRAY_FORMATS = ("parquet", "anndata", "npz")
+MATRIX_FORMATS = ("anndata", "npz")
+ARRAY_FORMATS = ("parquet", *MATRIX_FORMATS)
 TABLE_FORMATS: tuple[Format, ...] = ("text", "csv", "jsonl", "parquet")
 
 DEFAULT_HASH_BITS = 20
