@@ -268,7 +268,7 @@ def test_a_cluster_shuffles_and_writes_the_dataset_of_one_machine(tmp_path, monk
             (tmp_path / "a.tsv", table),
             ([tmp_path / "a.tsv", tmp_path / "a.csv.gz"], table),
             (tmp_path / "a.parquet", table | {"shuffle": None}),
-            (tmp_path / "a.svm", {"partition_nnz": 500}),
+            ("a.svm", {"partition_nnz": 500}),
             (tmp_path / "a.svm", {"partition_nnz": 500, "shuffle": None}),
             (from_pandas(frame, npartitions=4), table),
         ):

@@ -126,6 +126,7 @@ def ingest(
     started = time.perf_counter()
     _check_known(options)
     source = make_source(sources)
+    given = source.paths
     if client is not None:  # workers have folders of their own
         source.paths = [path if "://" in path else os.path.abspath(path) for path in source.paths]
     summary = plan_reading(source, options | {"keep_lines": True}, schema_of(like))
@@ -148,7 +149,7 @@ def ingest(
         )
         schema = collected.schema
         provenance = {
-            "sources": source.paths,
+            "sources": given,
             "options": asdict(summary.options),
             "lines": [summary.lines_of_files[number] for number in range(len(source.paths))],
             "shuffle": shuffle,
