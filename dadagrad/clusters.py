@@ -6,6 +6,7 @@ Importing this module adds the defaults of `dadagrad.yaml` to Dask's configurati
 from __future__ import annotations
 
 import asyncio
+import copy
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -201,6 +202,20 @@ def _check_release(client: Any) -> None:
                 f"{place} does not have dadagrad {__version__} ({reason}); install the same "
                 "release as here wherever the scheduler and the workers run"
             )
+
+
+@contextmanager
+def naming_worker() -> Iterator[None]:
+    """Add the address of this Dask worker to an error of the block."""
+    try:
+        yield
+    except DadagradError as error:
+        from distributed import get_worker
+
+        named = copy.copy(error)  # several tasks may get the error of one read
+        place = f"(on the Dask worker at {get_worker().address})"
+        named.args = (f"{error.args[0]} {place}", *error.args[1:])
+        raise named from None
 
 
 def release() -> str:

@@ -268,7 +268,7 @@ def test_a_cluster_shuffles_and_writes_the_dataset_of_one_machine(tmp_path, monk
             (tmp_path / "a.tsv", table),
             ([tmp_path / "a.tsv", tmp_path / "a.csv.gz"], table),
             (tmp_path / "a.parquet", table | {"shuffle": None}),
-            (tmp_path / "a.svm", {"partition_nnz": 500}),
+            ("a.svm", {"partition_nnz": 500}),
             (tmp_path / "a.svm", {"partition_nnz": 500, "shuffle": None}),
             (from_pandas(frame, npartitions=4), table),
         ):
@@ -283,6 +283,8 @@ def test_a_cluster_shuffles_and_writes_the_dataset_of_one_machine(tmp_path, monk
         Path("bad.tsv").write_text("y\tage\n" + "no\t1\nyes\t2\n" * 3000 + "no\told\n")
         with pytest.raises(InputError, match=r"bad\.tsv, line 6002.*on the Dask worker at inproc"):
             ingest("bad.tsv", "bad", client="current", label="y")
+        with pytest.raises(InputError, match=r"memory://out is in the memory of this process"):
+            ingest("a.svm", "memory://out", client="current")
     assert not list(tmp_path.glob("*runs-*"))
     assert not Path("bad").exists()
 

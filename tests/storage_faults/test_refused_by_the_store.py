@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import boto3
 import pytest
-from helpers.runs import refusal
+from helpers.cluster_processes import Cluster
+from helpers.runs import refusal, write_data
 from helpers.servers import BUCKET
 
-from dadagrad import StorageError, open_dataset
+from dadagrad import StorageError, open_dataset, train
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.writer import CheckpointWriter
 
@@ -84,6 +85,19 @@ def test_credentials_that_nobody_knows(reader, servers, monkeypatch):
                 ask()
             assert f"s3://{BUCKET}/" in str(denied.value)
             assert not [part for part in (server.key, server.secret) if part in str(denied.value)]
+
+
+def test_credentials_that_the_workers_of_a_cluster_lack(servers, nursery, monkeypatch):
+    """The message names the worker: the user has them."""
+    server = servers["rclone"]
+    server.set_environment(monkeypatch)
+    url = write_data(f"s3://{BUCKET}/of-the-user")
+    there = replace(server, secret="wrong-secret-value").environment
+    denied = (
+        r"permission denied .*AWS_ACCESS_KEY_ID.* \(on the Dask worker at tcp://127\.0\.0\.1:\d+\)"
+    )
+    with Cluster(nursery, 1, there) as cluster, pytest.raises(StorageError, match=denied):
+        train(url, step_size=0.3, client=cluster.address)
 
 
 def test_no_credentials(monkeypatch):

@@ -126,10 +126,17 @@ def ingest(
     started = time.perf_counter()
     _check_known(options)
     source = make_source(sources)
+    given = source.paths
     if client is not None:  # workers have folders of their own
         source.paths = [path if "://" in path else os.path.abspath(path) for path in source.paths]
     summary = plan_reading(source, options | {"keep_lines": True}, schema_of(like))
     storage = Storage(out)
+    for url in (*source.paths, storage.url):
+        if client is not None and url.startswith("memory://"):
+            raise InputError(
+                f"{url} is in the memory of this process, which the workers of a cluster do not "
+                "see; give a path that all of them see or the URL of a store, or leave out client"
+            )
     check_output(storage, overwrite=overwrite)
     runs = None
     with ExitStack() as stack:
@@ -148,7 +155,7 @@ def ingest(
         )
         schema = collected.schema
         provenance = {
-            "sources": source.paths,
+            "sources": given,
             "options": asdict(summary.options),
             "lines": [summary.lines_of_files[number] for number in range(len(source.paths))],
             "shuffle": shuffle,

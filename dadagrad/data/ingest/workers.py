@@ -17,7 +17,7 @@ from typing import Any
 from dadagrad.data.blocks import Block
 from dadagrad.data.external_shuffle import ExternalShuffle, LocalRun, Run, SavedRun
 from dadagrad.data.ingest.summary import SourceSummary
-from dadagrad.errors import DadagradError, InputError
+from dadagrad.errors import InputError
 from dadagrad.storage.store import Storage
 
 
@@ -86,13 +86,10 @@ def _call_block_function(function: Any, block_function: Any, block: Any, *others
 
 def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:
     """Apply a function on a Dask worker, whose address goes into an error."""
-    try:
-        return function(*arguments)
-    except DadagradError as error:
-        from distributed import get_worker
+    from dadagrad.clusters import naming_worker
 
-        message = f"{error} (on the Dask worker at {get_worker().address})"
-        raise type(error)(message) from None
+    with naming_worker():
+        return function(*arguments)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from distributed import get_worker
 
 from dadagrad._version import __version__
+from dadagrad.clusters import naming_worker
 from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
@@ -57,8 +58,8 @@ class Job:
         """
         if self.release != __version__:
             raise InputError(
-                f"the worker at {get_worker().address} has dadagrad {__version__}, and the run is "
-                f"of {self.release}; install the same release there as here"
+                f"the worker has dadagrad {__version__}, and the run is of {self.release}; "
+                "install the same release there as here"
             )
         data = self.data
         if isinstance(data, SkippingDataset):
@@ -121,14 +122,15 @@ def with_job(
 ) -> Callable[[W, Job | None], Reply | DadagradError | None]:
     """Give a task the job of its run; it returns None if the worker does not know the job.
 
-    It also returns an error that would come again.
+    It also returns an error that would come again. Each error names the worker.
     """
 
     @wraps(task)
     def call(work: W, job: Job | None = None) -> Reply | DadagradError | None:
         try:
-            job = _job_of(work, job)
-            return None if job is None else task(work, job)
+            with naming_worker():
+                job = _job_of(work, job)
+                return None if job is None else task(work, job)
         except StorageError:
             raise
         except DadagradError as error:
