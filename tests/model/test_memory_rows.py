@@ -138,7 +138,7 @@ def test_a_row_without_columns_has_the_same_score_among_many(lines, tmp_path):
     expected = [model.decision_function(row)[0, 0] for row in rows]
     assert len(set(expected)) == 2
     assert model.decision_function(rows)[:, 0].tolist() == expected
-    with pytest.raises(InputError, match="not of columns; give a file of such lines"):
+    with pytest.raises(InputError, match="not made of columns; give such a file"):
         model.decision_function(pandas.DataFrame(rows))
 
 

@@ -92,9 +92,9 @@ def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> Source
     if not like.of_table:
         if not source.paths:
             raise InputError(
-                "the features of that model or dataset are those of lines of "
-                f"{kind}, not of columns; give a file of such lines, a matrix, or "
-                "Model.predict a list of dicts of values by feature"
+                f"the features of that model or dataset were read from {kind}, not made of "
+                "columns; give such a file, a matrix, or Model.predict a list of dicts of values "
+                "by feature"
             )
         options = {name: space[name] for name in (fixed | {"zero_based"}) & set(space)}
         options["multilabel"] = like.has_sets and not settings.get("no_labels")
