@@ -366,8 +366,8 @@ def check_columns(expected: Schema, schema: Schema, data: str, other: str) -> No
             f"{data} has columns of other names or in another order than {other}; give the same"
         )
     if schema.n_features != expected.n_features and not schema.numbers_own_features:
-        remedy = "give the same columns, or ingest it with --n-features if the last are missing"
-        remedy = f"ingest it with --like and {other}" if "hash_bits" in ours else remedy
+        width = "give the same columns, or ingest it with --n-features if the last are missing"
+        remedy = f"ingest it with --like and {other}" if "hash_bits" in ours else width
         raise InputError(
             f"{data} has {schema.n_features} features and {other} {expected.n_features}; {remedy}"
         )

@@ -20,7 +20,7 @@ from helpers.training_cases import bits, interrupt_at, make_data
 from helpers.zarr_cases import write_zarr
 
 from dadagrad import TrainConfig, clusters, dry_run, open_dataset, resume, train  # noqa: F401 (adds its defaults to the configuration)
-from dadagrad.errors import CorruptionError, InputError, TrainingError
+from dadagrad.errors import CorruptionError, InputError, StorageError, TrainingError
 from dadagrad.training.engines import warm_up
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask import tasks
@@ -147,6 +147,21 @@ def test_workers_write_the_checkpoints_of_a_state_that_stays_with_them(
     assert resume(folder, client=scheduler).model.digest == expected
     assert resume(copy, threads=2).model.digest == expected
     assert resume(copy, client=scheduler).model.digest == expected  # it is complete
+
+
+def test_a_store_that_refuses_the_shards_of_workers_is_named(data, monkeypatch, tmp_path):
+    def refuse(url, *arguments):
+        raise StorageError(f"cannot write to {url}: the disk is full")
+
+    monkeypatch.setattr(estimate, "MAX_GATHERED", 0)
+    monkeypatch.setattr(shard_store, "write_shard", refuse)
+    streams = replace(CONFIG, streams=3, rounds=6, batch_size=1, l1=0.0)
+    options = {"checkpoints": str(tmp_path / "run"), "save_every": 100}
+    with (
+        local_cluster(1, processes=False) as cluster,
+        pytest.raises(StorageError, match="run: the disk is full"),
+    ):
+        train(data, streams, client=cluster.scheduler_address, **options)
 
 
 def test_pairs_of_few_rows_get_the_features_of_their_partners(scheduler, tmp_path):

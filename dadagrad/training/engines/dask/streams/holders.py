@@ -16,7 +16,7 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from dadagrad.clusters import seconds
-from dadagrad.errors import TrainingError
+from dadagrad.errors import StorageError, TrainingError
 from dadagrad.problem import Problem
 from dadagrad.training.engines.dask.futures import PendingTasks, RoundLost
 from dadagrad.training.engines.dask.streams.peers import Operation, Version
@@ -235,7 +235,8 @@ class Holders:
             for future in wait(questions, ASK_SECONDS, FIRST_COMPLETED).done:
                 worker = questions.pop(future)
                 answer = future.exception() or future.result()
-                if future.exception() or isinstance(answer, OSError | TimeoutError):
+                is_lost = isinstance(answer, OSError | TimeoutError)
+                if future.exception() or (is_lost and not isinstance(answer, StorageError)):
                     # A broken connection raises many kinds of errors.
                     logger.debug("worker %s does not answer: %r", worker, answer)
                 elif isinstance(answer, Exception):
