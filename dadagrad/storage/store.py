@@ -75,10 +75,10 @@ class Storage:
                 f"cannot open {text}: the scheme must be one of {', '.join(SCHEMES)}, "
                 "or give a path"
             )
-        self.url = self._address = text
+        self.url = text
         if self.is_local:
             path = path_of_url(text) if separator else os.path.expanduser(text)
-            self._root = self._address = os.path.abspath(path)
+            self._root = os.path.abspath(path)
             self._name, self._prefix = "", self._root.strip("/")
         else:
             self._name, self._prefix = parse(self._scheme, rest, text)
@@ -291,19 +291,23 @@ class Storage:
             # Without the cause, whose text can hold the URL with its credentials.
             raise explain(error, action, self.url, key, self._scheme) from None
 
-    def __reduce__(self) -> tuple[Callable[[str], Storage], tuple[str]]:
-        return (_unpickled, (self._address,))
+    def __getstate__(self) -> dict[str, Any]:
+        own = {"_store", "_uploads", "_policy"}  # of this process
+        state = {name: value for name, value in self.__dict__.items() if name not in own}
+        return state | {"url": self._root} if self.is_local else state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the storage of another process, which knows that the store exists.
+
+        The store is opened when it is first used, where an error can be explained.
+        """
+        self.__dict__ |= state
+        self._policy = shared_policy(self._scheme, self._name)
+        if self._policy is not None:
+            self._policy.answered = True
 
     def __repr__(self) -> str:
         return f"Storage({self.url!r})"
-
-
-def _unpickled(address: str) -> Storage:
-    """Open the storage of another process, which knows that the store exists."""
-    storage = Storage(address)
-    if storage._policy is not None:
-        storage._policy.answered = True
-    return storage
 
 
 class _ObjectFile(io.RawIOBase):

@@ -295,10 +295,14 @@ def test_an_endpoint_that_is_no_url_is_refused(endpoint, monkeypatch):
 )
 @pytest.mark.parametrize("end", ["\n", "\r", "\x7f"])
 def test_a_credential_with_a_line_end_is_refused_and_not_shown(url, name, end, monkeypatch):
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT_NAME"):
+        monkeypatch.setenv(variable, "someone")
+    of_another_process = pickle.dumps(Storage(url))
     monkeypatch.setenv(name, f"SECRET{end}")
-    with pytest.raises(InputError, match=f"{name} has a line end") as refused:
-        Storage(url)
-    assert "SECRET" not in str(refused.value)
+    for use in (lambda: Storage(url), lambda: pickle.loads(of_another_process).get("a")):
+        with pytest.raises(InputError, match=f"{name} has a line end") as refused:
+            use()
+        assert "SECRET" not in str(refused.value)
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://no-such-host.invalid"])
