@@ -27,8 +27,8 @@ class JsonLog(Callback):
 
     The events are "begin", "round", "checkpoint" and "end", with the entries of their `to_json`. A
     round has a line, with the number of non-zero weights, where the rows have doubled, a pass ends
-    or a second has gone by. A run that is resumed adds lines to those that are there. Raises
-    `InputError` if the file cannot be written.
+    or a second has gone by. Lines are added to those that are there. Raises `InputError` if the
+    file cannot be written.
     """
 
     def __init__(self, path: str) -> None:
@@ -37,8 +37,6 @@ class JsonLog(Callback):
         self._write("a", "")
 
     def on_begin(self, event: BeginEvent) -> None:
-        if event.rows_done == 0:
-            self._write("w", "")
         self._add("begin", event.to_json())
 
     def on_round(self, event: RoundEvent) -> None:
@@ -158,10 +156,13 @@ class MlflowCallback(_Tracker):
         self._has_started = False
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
-        self._has_started = self._api.active_run() is None
-        if self._has_started:
-            self._api.start_run(**self._start)
-        self._api.log_params(dict(parameters))
+        active = self._api.active_run()
+        self._has_started = active is None
+        run = active or self._api.start_run(**self._start)
+        # A run that goes on has parameters, which MLflow lets nobody change.
+        known = self._api.get_run(run.info.run_id).data.params
+        new = {name: value for name, value in parameters.items() if name not in known}
+        self._api.log_params(new)
 
     def log(self, numbers: Mapping[str, float], rows: int) -> None:
         self._api.log_metrics(dict(numbers), step=rows)

@@ -100,13 +100,16 @@ def test_the_learning_curve_is_the_same_after_a_resume_and_kept_in_the_model(tmp
     assert Model.load(tmp_path / "model").report["curve"] == result.report["curve"]
 
 
-def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(tmp_path):
+@pytest.mark.parametrize("save_every", [2, 1_000])  # the latter begins again at the start
+def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(tmp_path, save_every):
     data, checkpoints, log = make_data(), str(tmp_path / "run"), tmp_path / "log.jsonl"
     train_until(
         lambda event: event.rows > 60, data, CONFIG,
-        callbacks=[JsonLog(str(log))], checkpoints=checkpoints, save_every=2,
+        callbacks=[JsonLog(str(log))], checkpoints=checkpoints, save_every=save_every,
     )  # fmt: skip
+    before = log.read_text()
     result = resume(checkpoints, data=data, callbacks=[JsonLog(str(log))])
+    assert log.read_text().startswith(before)
     lines = log.read_text().splitlines()
     events = [json.loads(line) for line in lines]
     kinds = [event["event"] for event in events]

@@ -19,6 +19,8 @@ callbacks = [
     MlflowCallback(mlflow, run_name="reviews"),
 ]
 result = dadagrad.train(data, passes=2, step_size=0.3, callbacks=callbacks)
+with mlflow.start_run(mlflow.last_active_run().info.run_id):
+    dadagrad.train(data, passes=3, step_size=0.3, callbacks=[MlflowCallback(mlflow)])
 print(result.report["progressive_loss"])
 """
 
@@ -39,6 +41,7 @@ def test_trackio_and_mlflow_get_the_numbers_of_a_run(tmp_path):
     (run,) = (path.parent for path in tmp_path.glob("store/*/*/meta.yaml"))
     assert (run / "params" / "loss").read_text() == "hinge"
     lines = (run / "metrics" / "loss").read_text().splitlines()
-    assert [line.split()[2] for line in lines] == ["256", "300", "600"]
+    assert [line.split()[2] for line in lines] == ["256", "300", "600", "256", "300", "600", "900"]
+    assert (run / "params" / "passes").read_text() == "2"  # of the first run
     assert float((run / "metrics" / "progressive_loss").read_text().split()[1]) == loss
     assert "end_time: null" not in (run / "meta.yaml").read_text()
