@@ -151,6 +151,27 @@ def test_each_function_takes_a_matrix(pair, tmp_path):
     assert dadagrad.ingest(copy, str(tmp_path / "again")).nnz == copy.nnz
 
 
+@pytest.mark.parametrize("form", ["bsr", "coo", "csc", "csr", "dia", "dok", "lil"])
+def test_ingest_takes_each_form_of_a_sparse_matrix(form):
+    matrix, out = scipy.sparse.csr_matrix(X[:60]).asformat(form), f"memory://{form}"
+    dadagrad.ingest((matrix, Y[:60]), out, shuffle=None)
+    expected = dadagrad.train((X[:60], Y[:60]), **SETTINGS, shuffle=False).model.digest
+    assert dadagrad.train(out, **SETTINGS, shuffle=False).model.digest == expected
+
+
+def test_masked_arrays_are_refused(tmp_path):
+    masked, model = np.ma.masked_less(X, 0), dadagrad.train((X, Y), **SETTINGS).model
+    for use in (
+        lambda: dadagrad.train((masked, Y)),
+        lambda: dadagrad.ingest((masked, Y), "memory://masked"),
+        lambda: dadagrad.predict(model, masked, tmp_path / "p.csv"),
+        lambda: dadagrad.evaluate(model, (da.from_array(masked, chunks=(100, 4)), Y)),
+        lambda: model.predict(masked),
+    ):
+        with pytest.raises(InputError, match="X is a masked array; give"):
+            use()
+
+
 def test_columns_that_are_missing_in_a_block_are_missing_cells():
     frame = pandas.DataFrame(
         {"a": ["x", "y", "x", None, None, None], "b": [1.0, 2, 3, np.nan, np.nan, np.nan]}

@@ -180,7 +180,8 @@ class MatrixSource(Source):
             return stored_source(self.X, no_labels=no_labels)
         if self.y is None and not no_labels:
             raise _no_labels(_described(self.X))
-        X = self.X if hasattr(self.X, "shape") else np.asarray(self.X)
+        X: Any = self.X if hasattr(self.X, "shape") else np.asarray(self.X)
+        X = X.tocsr() if scipy.sparse.issparse(X) else X  # others have no slices of rows
         return matrix_source(self.name, X, None if self.y is None else np.asarray(self.y), None)
 
 
