@@ -43,6 +43,7 @@ from dadagrad.data.reading.files import (
     source_bytes,
 )
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
+from dadagrad.data.tables.cells import first_rows
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
 from dadagrad.errors import InputError
@@ -227,13 +228,13 @@ class DaskFrameSource(Source):
     name = "the dask data frame"
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
-        first_rows = operator.methodcaller("head", BATCH_ROWS)
-        heads = run(operator.call, (BlockTask(first_rows, block) for block in self.frames))
-        head = next((head for head in heads if len(head)), None)
-        if head is None:
+        first = operator.methodcaller("head", BATCH_ROWS)
+        heads = run(operator.call, (BlockTask(first, block) for block in self.frames))
+        tables = (to_table(head, self.name) for head in heads)
+        batches = chain.from_iterable(table_batches(table, self.name) for table in tables)
+        if (head := first_rows((batch.table for batch in batches), BATCH_ROWS)) is None:
             return
-        first = next(table_batches(to_table(head, self.name), self.name))
-        parse = learn_table(first.table, self.name, summary)
+        parse = learn_table(head, self.name, summary)
         for number, block in enumerate(self.frames):
             yield BlockTask(partial(_parse_partition, parse, self.name, number), block)
 
