@@ -54,6 +54,11 @@ def block_from_arrays(X: Any, y: ArrayLike, sample_weight: ArrayLike | None, pla
 def _as_csr(X: Any, place: str) -> Any:
     """`X` as a CSR array: sorted, without duplicates and zeros."""
     sparse = scipy.sparse.issparse(X)
+    if isinstance(X, np.ma.MaskedArray):
+        raise InputError(
+            f"{place}: X is a masked array; give an array with values for masked cells, such as "
+            "X.filled(0)"
+        )
     try:
         if not (sparse or isinstance(X, Sequence) or hasattr(X, "__array__")):
             raise TypeError("it is neither an array nor a list")  # NumPy would take it apart

@@ -48,12 +48,16 @@ class BlockedMatrix:
             self._rows = self._rows or tuple(len(piece) for piece in pieces)
             column = np.concatenate(pieces)
         gathered: NDArray[Any] = np.asarray(column)
-        if len(gathered) != sum(self.rows):
+        if gathered.shape[:1] != (sum(self.rows),):
             raise InputError(
-                f"{name} has {len(gathered)} items and X {sum(self.rows)} rows; there must be one "
-                "for each"
+                f"{name} has shape {gathered.shape} and X {sum(self.rows)} rows; {name} must have "
+                "one item for each"
             )
         return gathered
+
+    def split(self, column: NDArray[Any]) -> list[NDArray[Any]]:
+        """Cut a gathered column at the ends of the blocks."""
+        return np.split(column, np.cumsum(self.rows)[:-1])
 
     def computed(self) -> Iterator[Any]:
         """Yield the blocks as arrays or sparse matrices, computed one at a time."""

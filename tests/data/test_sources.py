@@ -83,6 +83,50 @@ def test_a_table_and_its_labels_are_a_table(pair):
     assert dadagrad.evaluate(model, pair)["loss"] == pytest.approx(expected["loss"])
 
 
+READ = dd.concat([BLOCKS.get_partition(n).reset_index(drop=True) for n in range(3)])
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        FRAME["rich"].reset_index(drop=True),
+        FRAME["rich"].tolist(),
+        polars.Series(FRAME["rich"].to_numpy().astype(str)),
+        da.from_array(
+            FRAME["rich"].to_numpy().astype(str), chunks=(tuple(READ.map_partitions(len)),)
+        ),
+    ],
+)
+def test_labels_belong_to_the_rows_of_a_dask_frame_by_position(y):
+    pair = (READ[FEATURES], y)  # the index begins again in each block, as in files that dask reads
+    model = dadagrad.train(pair, **SETTINGS).model
+    assert model.digest == dadagrad.train(BLOCKS, label="rich", **SETTINGS).model.digest
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (FRAME["rich"][:20], r"y has shape \(20,\) and X \d+ rows"),
+        (BLOCKS["rich"].partitions[:2], "y has 2 blocks and X 3; give both the same partitions"),
+        (dd.from_pandas(FRAME["rich"][:250], 3), r"block 0 of y has .* block 0 of X \d+ rows"),
+        (READ[["rich"]], r"block 0 of y has shape \(\d+, 1\) and"),
+        (3, r"y has shape \(\) and X"),
+    ],
+)
+def test_other_labels_of_a_dask_frame_are_refused(y, message):
+    with pytest.raises(InputError, match=message):
+        dadagrad.ingest((READ[FEATURES], y), "memory://refused-labels")
+
+
+def test_none_as_labels_is_no_labels():
+    for data in (FRAME[FEATURES], BLOCKS[FEATURES], X):
+        out = "memory://none-as-labels"
+        report = dadagrad.ingest((data, None), out, no_labels=True, overwrite=True)
+        assert report.rows == len(data)
+        with pytest.raises(InputError, match="label"):
+            dadagrad.ingest((data, None), out, overwrite=True)
+
+
 @pytest.mark.parametrize(
     "pair",
     [
@@ -105,6 +149,27 @@ def test_each_function_takes_a_matrix(pair, tmp_path):
             assert measured[name] == pytest.approx(expected[name], rel=1e-12)
         assert measured["confusion"] == expected["confusion"]
     assert dadagrad.ingest(copy, str(tmp_path / "again")).nnz == copy.nnz
+
+
+@pytest.mark.parametrize("form", ["bsr", "coo", "csc", "csr", "dia", "dok", "lil"])
+def test_ingest_takes_each_form_of_a_sparse_matrix(form):
+    matrix, out = scipy.sparse.csr_matrix(X[:60]).asformat(form), f"memory://{form}"
+    dadagrad.ingest((matrix, Y[:60]), out, shuffle=None)
+    expected = dadagrad.train((X[:60], Y[:60]), **SETTINGS, shuffle=False).model.digest
+    assert dadagrad.train(out, **SETTINGS, shuffle=False).model.digest == expected
+
+
+def test_masked_arrays_are_refused(tmp_path):
+    masked, model = np.ma.masked_less(X, 0), dadagrad.train((X, Y), **SETTINGS).model
+    for use in (
+        lambda: dadagrad.train((masked, Y)),
+        lambda: dadagrad.ingest((masked, Y), "memory://masked"),
+        lambda: dadagrad.predict(model, masked, tmp_path / "p.csv"),
+        lambda: dadagrad.evaluate(model, (da.from_array(masked, chunks=(100, 4)), Y)),
+        lambda: model.predict(masked),
+    ):
+        with pytest.raises(InputError, match="X is a masked array; give"):
+            use()
 
 
 def test_columns_that_are_missing_in_a_block_are_missing_cells():

@@ -359,7 +359,7 @@ def test_errors_of_dask_collections_name_the_block_and_row():
     for message, data, labels in (
         ("block 0: X has a column of other", dd.from_pandas(dates, npartitions=2), y),
         ("the labels y are of several kinds", blocks, np.array(["a", "b", "a", None] * 30, object)),
-        ("y has 119 items and X 120 rows", blocks, y[:119]),
+        (r"y has shape \(119,\) and X 120 rows", blocks, y[:119]),
         ("y has 2 blocks and X 3", blocks, da.from_array(y[:119], chunks=60)),
         (r"block \d: X has shape", blocks[blocks[:, 0] > 0], da.from_array(y, chunks=40)),
         ("block 1: row 17, feature 2 is nan", da.from_array(spoiled, chunks=(40, 12)), y),

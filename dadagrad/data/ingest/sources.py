@@ -43,6 +43,7 @@ from dadagrad.data.reading.files import (
     source_bytes,
 )
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
+from dadagrad.data.tables.cells import first_rows
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
 from dadagrad.errors import InputError
@@ -180,7 +181,8 @@ class MatrixSource(Source):
             return stored_source(self.X, no_labels=no_labels)
         if self.y is None and not no_labels:
             raise _no_labels(_described(self.X))
-        X = self.X if hasattr(self.X, "shape") else np.asarray(self.X)
+        X: Any = self.X if hasattr(self.X, "shape") else np.asarray(self.X)
+        X = X.tocsr() if scipy.sparse.issparse(X) else X  # others have no slices of rows
         return matrix_source(self.name, X, None if self.y is None else np.asarray(self.y), None)
 
 
@@ -214,29 +216,26 @@ class DaskMatrixSource(Source):
 
     def _split(self, column: NDArray[Any] | None) -> Iterable[Any]:
         """Cut a column at the ends of blocks; yield None for each if there is none."""
-        if column is None:
-            return itertools.repeat(None)
-        return np.split(column, np.cumsum(self.matrix.rows)[:-1])
+        return itertools.repeat(None) if column is None else self.matrix.split(column)
 
 
 @dataclass
 class DaskFrameSource(Source):
-    """A dask data frame, each block of which is computed where it is parsed."""
+    """Blocks of a dask data frame, each of which is computed where it is parsed."""
 
-    frame: Any
+    frames: list[Any]
     label: str | None = None
     name = "the dask data frame"
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
-        delayed = self.frame.to_delayed()
-        first_rows = operator.methodcaller("head", BATCH_ROWS)
-        heads = run(operator.call, (BlockTask(first_rows, block) for block in delayed))
-        head = next((head for head in heads if len(head)), None)
-        if head is None:
+        first = operator.methodcaller("head", BATCH_ROWS)
+        heads = run(operator.call, (BlockTask(first, block) for block in self.frames))
+        tables = (to_table(head, self.name) for head in heads)
+        batches = chain.from_iterable(table_batches(table, self.name) for table in tables)
+        if (head := first_rows((batch.table for batch in batches), BATCH_ROWS)) is None:
             return
-        first = next(table_batches(to_table(head, self.name), self.name))
-        parse = learn_table(first.table, self.name, summary)
-        for number, block in enumerate(delayed):
+        parse = learn_table(head, self.name, summary)
+        for number, block in enumerate(self.frames):
             yield BlockTask(partial(_parse_partition, parse, self.name, number), block)
 
 
@@ -271,24 +270,21 @@ def make_source(data: Any) -> Source:
     if is_pair(data):
         X, y = data
         if is_dask_frame(X):
-            label = _label_of(y, X.columns)
-            return DaskFrameSource(X.assign(**{label: y}), label)
+            return make_source(X) if y is None else _labelled_frames(X, y)
         if is_dask(X):
             matrix = BlockedMatrix(X)
             return DaskMatrixSource(matrix, None if y is None else matrix.gather(y, "y"))
         if is_frame(X):
             table = to_table(X, FrameSource.name)
+            if y is None:
+                return FrameSource(table)
             label = _label_of(y, table.column_names)
             labels = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
-            if labels.shape != (table.num_rows,):
-                raise InputError(
-                    f"y has shape {labels.shape} and X {table.num_rows} rows; y must have one "
-                    "label for each"
-                )
+            _check_labels(labels, table.num_rows)
             return FrameSource(table.append_column(label, pa.array(labels)), label)
         return MatrixSource(X, y)
     if is_dask_frame(data):
-        return DaskFrameSource(data)
+        return DaskFrameSource(data.to_delayed())
     if is_frame(data):
         return FrameSource(data)
     if is_dask(data):
@@ -301,6 +297,30 @@ def make_source(data: Any) -> Source:
     if all(isinstance(path, str | os.PathLike) for path in paths):
         return FileSource(data)
     raise InputError(f"the data are {_described(data)}; {ACCEPTED}")
+
+
+def _labelled_frames(X: Any, y: Any) -> DaskFrameSource:
+    """The blocks of a dask data frame, with the labels `y` in the order of their rows."""
+    from dask.delayed import delayed
+
+    frames, label = BlockedMatrix(X), _label_of(y, X.columns)
+    labels = frames.split(frames.gather(y, "y"))
+    add = delayed(_add_labels)
+    blocks = enumerate(zip(frames.blocks, labels, strict=True))
+    return DaskFrameSource([add(*block, label, f"block {n} of ") for n, block in blocks], label)
+
+
+def _add_labels(frame: Any, labels: NDArray[Any], label: str, block: str) -> Any:
+    _check_labels(labels, len(frame), block)
+    return frame.assign(**{label: labels})
+
+
+def _check_labels(labels: NDArray[Any], n_rows: int, block: str = "") -> None:
+    if labels.shape != (n_rows,):
+        raise InputError(
+            f"{block}y has shape {labels.shape} and {block}X {n_rows} rows; y must have one label "
+            "for each"
+        )
 
 
 def is_raw(data: Any) -> bool:
