@@ -72,8 +72,8 @@ def open_data(
 
     Other `options` are those of `Resources.dataset`.
     """
-    from dadagrad.data.ingest.collect import describe  # loads slowly, and the next
     from dadagrad.data.ingest.sources import is_raw
+    from dadagrad.data.ingest.summary import describe  # loads slowly, and the next
     from dadagrad.training.engines.resources import Resources
 
     raw = all(map(is_raw, data))

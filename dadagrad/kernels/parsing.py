@@ -23,8 +23,8 @@ DONE, MISSING_LABEL, BAD_LABEL, BAD_FEATURE, BAD_ID, BAD_VALUE = range(6)
 BAD_QUERY, UNSORTED, NO_BAR, BAD_NAMESPACE, BASE_MARGIN, NEEDS_HASHING = range(6, 12)
 
 NO_QUERY = np.iinfo(np.int64).min
-MAX_ID = 9_223_372_036_854_775_799
-"""Ids up to this one can be counted, and added to, without overflow."""
+MAX_ID = 4_611_686_018_427_387_899
+"""Largest id, of as many features as a dataset may have: a tenth of it takes any digit more."""
 
 _NEWLINE, _HASH, _COMMA, _COLON, _BAR, _QUOTE, _CARET = 10, 35, 44, 58, 124, 39, 94
 _PLUS, _MINUS, _POINT, _ZERO, _NINE = 43, 45, 46, 48, 57

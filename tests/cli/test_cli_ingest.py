@@ -83,7 +83,7 @@ def test_errors_name_options_and_not_parameters(run, tmp_path):
     source.write_text(TABLE)
     command = ("ingest", source, "--out", tmp_path / "out")
     assert run(*command, "--hash-bits", 99).error.startswith("--hash-bits is 99")
-    assert run(*command, "--n-features", 0).error.startswith("--n-features is 0")
+    assert run(*command, "--n-features", 0).error.startswith("--n-features must be a whole number")
     assert run(*command, "--multilabel").error.startswith("--multilabel is True")
 
 

@@ -357,9 +357,9 @@ def test_a_dataset_is_replaced_only_if_asked_and_after_all_is_read(tmp_path):
         ({"ngrams": 2, "format": "svmlight"}, "ngrams is 2, but the format is svmlight"),
         ({"format": "text", "hash_bits": 31}, "hash_bits is 31; it must be 1 to 30"),
         ({"format": "vw", "hash_bits": 0}, "hash_bits is 0; it must be 1 to 31"),
-        ({"partition_nnz": 0}, "partition_nnz is 0; it must be 1 or more"),
+        ({"partition_nnz": 0}, "partition_nnz must be a whole number of at least 1, not 0"),
         ({"cross": "a:"}, "cross is 'a:'; needed are two columns or more, such as a:b"),
-        ({"shuffle": -1}, "shuffle is -1; it must be 0 or more"),
+        ({"shuffle": -1}, "shuffle must be a whole number of at least 0, not -1"),
         ({"workers": 0}, "workers is 0; it must be 1 or more"),
         ({"n_features": 2}, "n_features is 2, but the sources have features up to id 2"),
         ({"no_labels": True, "multilabel": True}, "no_labels and multilabel exclude each other"),
@@ -483,3 +483,45 @@ def test_datasets_without_labels(tmp_path):
     write_and_ingest(tmp_path, {"a.svm": "1 1:1\n0 2:1\n"})
     unlabelled = ingested(tmp_path / "out", tmp_path / "c", format="parquet", no_labels=True)
     assert unlabelled.schema.label_columns == ()
+
+
+CATS = "label,name,x,city\n" + "".join(f"{'cd'[n % 2]}at,u{n},{n},t{n % 3}\n" for n in range(40))
+
+
+def test_a_dataset_that_is_cut_again_keeps_features_labels_tags_and_names(tmp_path):
+    (tmp_path / "cats.csv").write_text(CATS)
+    first, again = str(tmp_path / "first"), str(tmp_path / "again")
+    ingest(tmp_path / "cats.csv", first, id="name")
+    ingest(first, again, partition_nnz=50, shuffle=None, like=first)
+    before, after = open_dataset(first), open_dataset(again)
+    assert len(after.partitions) > len(before.partitions) == 1
+    for made, expected in zip(dense_dataset(after), dense_dataset(before), strict=True):
+        np.testing.assert_array_equal(made, expected)
+    assert after.schema == before.schema
+    tags = [after.tags(number) for number in range(len(after.partitions))]
+    assert np.concatenate(tags).tolist() == before.tags(0).tolist()
+    ids = before.read(0).vocabulary
+    assert after.names(ids) == before.names(ids)
+
+
+def test_datasets_are_joined_by_the_names_of_their_labels_or_refused(tmp_path):
+    (tmp_path / "cats.csv").write_text(CATS)
+    (tmp_path / "cows.csv").write_text(CATS.replace("dat", "cow"))
+    (tmp_path / "numbers.csv").write_text(CATS.replace("cat", "0").replace("dat", "1"))
+    urls = [str(tmp_path / name) for name in ("cats", "cows", "numbers")]
+    for url in urls:
+        ingest(f"{url}.csv", url, like=None if url == urls[0] else urls[0])
+    ingest(urls[:2], tmp_path / "both")
+    (label,) = open_dataset(str(tmp_path / "both")).schema.label_columns
+    assert (label.names, label.counts) == (("cat", "cow", "dat"), (40, 20, 20))
+    with refused("are texts and numbers", tmp_path / "out"):
+        ingest([urls[0], urls[2]], tmp_path / "out")
+    ingest(f"{urls[1]}.csv", tmp_path / "other", ignore="city")
+    with refused("in another feature space", tmp_path / "out"):
+        ingest([urls[0], str(tmp_path / "other")], tmp_path / "out")
+    with refused("hash_bits says how .* is a dataset already", tmp_path / "out"):
+        ingest(urls[0], tmp_path / "out", hash_bits=8)
+    with refused("cats.csv is csv and .*cows is parquet", tmp_path / "out"):
+        ingest([f"{urls[0]}.csv", urls[1]], tmp_path / "out")
+    with refused("n_features is .*; it must be .* or less", tmp_path / "out"):
+        ingest(f"{urls[0]}.csv", tmp_path / "out", n_features=2**63)

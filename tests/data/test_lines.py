@@ -158,7 +158,7 @@ FRAGMENTS = {
         b"1", b"-1", b"0", b" ", b"  ", b"\n", b"\r\n", b":", b"3:1", b"4:0.5", b"7:1e5", b"nan",
         b"inf", b",", b"#", b"qid:", b"qid:3", b"q", b"1e", b".", b"+", b"-", b"5:1e-400",
         b"6:1e39", b"0:1", b"1.5", b"\t", b"\0", b"9:0.1234567890123456789012",
-        b"9223372036854775799:1", b"9223372036854775800:1", b"\xff",
+        b"4611686018427387899:1", b"4611686018427387900:1", b"\xff",
     ],
     "a.vw": [
         b"1", b"-1", b" ", b"\n", b"|", b" |", b"| ", b"a", b"bc", b":", b":2", b":0.5", b":nan",
@@ -305,8 +305,8 @@ ERRORS = {
         "1 4:": "value of feature '4' is ''; it must be a number",
         "1 4:0x10": "value of feature '4' is '0x10'; it must be a number",
         "1 -4:1": "found '-4:1'; features look like 3:0.5, with white space between and ids from 0",
-        "1 9223372036854775800:1": "feature id is '9223372036854775800'; ids must be "
-        "9223372036854775799 or less",
+        "1 4611686018427387900:1": "feature id is '4611686018427387900'; ids must be "
+        "4611686018427387899 or less",
         "1 4": "found '4'; features look like 3:0.5",
         "1 5:1 4:1": "feature '4' comes after '5'; the ids of a line must increase",
         "1 5:1 5:1": "feature '5' comes after '5'",
@@ -353,8 +353,8 @@ def test_names_need_hash_bits(line):
     """It is the options that are wrong, not the line, so it is not skipped."""
     with pytest.raises(InputError, match=r"line 2: feature '.*' is not an integer .*hash_bits="):
         wabbit(f"1 | 3:2\n{line}\n".encode(), hash_bits=None, on_error="skip")
-    with pytest.raises(InputError, match="ids must be 9223372036854775799 or less"):
-        wabbit(b"1 | 9223372036854775800", hash_bits=None)
+    with pytest.raises(InputError, match="ids must be 4611686018427387899 or less"):
+        wabbit(b"1 | 4611686018427387900", hash_bits=None)
 
 
 def test_the_first_wrong_line_is_reported():

@@ -1,5 +1,6 @@
 """Rows as people have them in Python: the functions take each kind, and read it the same way."""
 
+import gzip
 import re
 import shutil
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas
 import polars
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 from distributed import Client
@@ -224,3 +226,22 @@ def test_other_data_are_refused_with_what_is_possible(data, options, message):
 def test_labels_in_the_place_of_the_configuration_are_refused():
     with pytest.raises(InputError, match=re.escape("as a pair (X, y)")):
         dadagrad.train(X, Y)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".jsonl.gz", ".parquet"])
+def test_a_part_without_rows_says_nothing_of_the_columns(suffix, tmp_path):
+    table = pa.table({"label": ["a", "b"] * 20, "job": [f"t{n % 3}" for n in range(40)]})
+    full, empty = tmp_path / f"full{suffix}", tmp_path / f"a{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(table, full)
+        pq.write_table(table.slice(0, 0), empty)
+    else:
+        frame = table.to_pandas()
+        lines = frame.to_json(orient="records", lines=True)
+        text = (lines if "json" in suffix else frame.to_csv(index=False)).encode()
+        compress = gzip.compress if suffix.endswith("gz") else bytes
+        full.write_bytes(compress(text))
+        empty.write_bytes(compress(b"\n\n"))
+    ways = [empty, full], full
+    digests = [dadagrad.train(paths, **SETTINGS, shuffle=False).model.digest for paths in ways]
+    assert digests[0] == digests[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import operator
@@ -15,7 +16,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from dadagrad.data import open_dataset
 from dadagrad.data.arrays import block_from_arrays
 from dadagrad.data.blocks import Block
 from dadagrad.data.dataset import Dataset, LabelColumn
@@ -53,8 +53,6 @@ class ArraySource:
 
 def open_arrays(path: str, options: Options) -> ArraySource:
     """Open an array file; raises `InputError` for damage, and for labels that are missing."""
-    if options.format == "parquet":
-        return stored_source(open_dataset(path), no_labels=options.no_labels)
     return (open_npz if options.format == "npz" else _open_anndata)(path, options)
 
 
@@ -272,7 +270,8 @@ def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
 
     def blocks() -> Iterator[Block]:
         for number in range(len(dataset.partitions)):
-            rows = dataset.read(number)
+            rows, part = dataset.read(number), copy.copy(dataset)
+            part.partitions = dataset.partitions[number : number + 1]
             yield Block(
                 rows.indptr - rows.indptr[0],
                 rows.vocabulary[rows.indices],
@@ -281,6 +280,8 @@ def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
                 rows.weights,
                 rows.row_scale,
                 rows.queries,
+                dataset.tags(number),
+                names={name: id for id, name in part.names(rows.vocabulary).items()},
             )
 
     labels = None if no_labels else schema.label_columns

@@ -8,7 +8,7 @@ the external shuffle and a few partitions, however large the sources are.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
 from dadagrad.data.blocks import Block
-from dadagrad.data.dataset import Dataset, LabelColumn, MemoryDataset, Schema, describe_rows
+from dadagrad.data.dataset import (
+    MAX_FEATURES,
+    Dataset,
+    MemoryDataset,
+    Schema,
+    describe_rows,
+)
 from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.ingest import vw
 from dadagrad.data.ingest.sources import Source
@@ -29,11 +35,13 @@ from dadagrad.data.labels import LabelTable, keep_class_names
 from dadagrad.data.reading.files import names_format, source_bytes
 from dadagrad.data.reading.options import MATRIX_FORMATS, OPTIONS, TABLE_FORMATS, Format, Options
 from dadagrad.data.rows import Rows
-from dadagrad.data.tables.columns import PLURALS, Column
+from dadagrad.data.tables.columns import Column
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import MAX_SAMPLE, MAX_SAMPLE_ROWS, learn_scale
+from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled, parsing
+from dadagrad.settings import Number
 from dadagrad.storage.store import Storage
 
 logger = logging.getLogger(__name__)
@@ -42,6 +50,8 @@ Progress = Callable[[int, int, int], None]
 Shuffle = int | Literal["auto"] | None
 _FREE = {"format", "label", "no_labels", "on_error", "delimiter", "header", "keep_names"}
 """Options that may differ from the recorded ones."""
+_OF_DATASETS = {"format", "no_labels", "on_error", "keep_names", "binary", "norm"}
+"""Options of datasets, whose features are made already."""
 VW_HASH_BITS = 18
 """Vowpal Wabbit's own default."""
 _KERNELS: dict[Any, tuple[Any, ...]] = {
@@ -50,7 +60,6 @@ _KERNELS: dict[Any, tuple[Any, ...]] = {
     **dict.fromkeys(TABLE_FORMATS, (parsing.hash_texts, parsing.pack_rows)),
 }
 """Kernels of formats; a table needs one of them at least."""
-_MAX_SHOWN = 6  # classes, or columns of a kind, in the description of a dataset
 
 
 def plan_reading(
@@ -62,6 +71,9 @@ def plan_reading(
         if "label" in settings:
             raise InputError("a pair (X, y) and label exclude each other; give one of them")
         settings["label"] = source.label
+    stored = _stored(source, settings)
+    if stored is not None:
+        return _plan_stored(stored, settings, like)
     if like is not None:
         return _plan_like(source, settings, like)
     settings["format"] = settings.get("format") or source.guess_format()
@@ -69,6 +81,24 @@ def plan_reading(
     if is_vw and "hash_bits" not in settings and vw.needs_hashing(source.paths[0]):
         settings["hash_bits"] = VW_HASH_BITS
     return SourceSummary(Options(**settings))
+
+
+def _stored(source: Source, settings: dict[str, Any]) -> Dataset | None:
+    """The dataset that the source is, if it is one."""
+    return source.dataset(_format_of(source, settings))
+
+
+def _plan_stored(data: Dataset, settings: dict[str, Any], like: Schema | None) -> SourceSummary:
+    """Summary of a dataset, whose features stay as they are."""
+    for name in settings.keys() & OPTIONS.keys() - _OF_DATASETS:
+        if settings[name] != OPTIONS[name].default:
+            raise InputError(
+                f"{name} says how rows become features, and {data.url} is a dataset already; leave "
+                "it out"
+            )
+    if like is not None:
+        check_features(like, data.schema, data.url, "the model or dataset")
+    return SourceSummary(Options(**settings | {"format": "parquet"}), like=like)
 
 
 def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> SourceSummary:
@@ -131,10 +161,15 @@ def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> Source
 
 def _matrix_format(source: Source, settings: dict[str, Any]) -> Format | None:
     """Format of a source that is a matrix; its columns are the features."""
-    known: Format | None = settings.get("format")
-    with suppress(InputError):
-        known = known or source.guess_format()
+    known = _format_of(source, settings)
     return known if known in MATRIX_FORMATS else None
+
+
+def _format_of(source: Source, settings: dict[str, Any]) -> Format | None:
+    known: Format | None = settings.get("format")
+    with suppress(InputError):  # about a pipe, whose format nobody can guess
+        known = known or source.guess_format()
+    return known
 
 
 def _without(settings: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -207,46 +242,6 @@ class CollectedDataset(Dataset):
         return {feature: names[feature] for feature in ids.tolist() if feature in names}
 
 
-def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
-    """The columns that were read as label and as features, and those `left_out`."""
-    space, parts = schema.feature_space or {}, []
-    encoder = TableEncoder.from_json(space) if schema.of_table else None
-    columns = space.get("reading", {}).get("columns", [])
-
-    def place(name: str | None) -> str:
-        number = str(columns.index(name)) if name in columns else ""
-        return " ".join(filter(None, ["column", number, repr(name) if name != number else ""]))
-
-    labels = schema.label_columns
-    if len(labels) > 1:
-        shown = ", ".join(f"{each.name} ({_classes(each)})" for each in labels[:_MAX_SHOWN])
-        parts.append(f"labels: {shown}{', ...' if len(labels) > _MAX_SHOWN else ''}")
-    elif labels:
-        classes = _classes(labels[0])
-        if encoder and encoder.label in columns:
-            classes = f"{place(encoder.label)} ({classes})"
-        parts.append(f"label: {classes}")
-    if encoder and encoder.weight in columns:
-        parts.append(f"weight: {place(encoder.weight)}")
-    kinds: dict[str, list[str]] = {}
-    for described in encoder.columns if encoder else ():
-        kinds.setdefault(described.kind, []).append(described.name)
-    for kind, names in kinds.items():
-        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-        parts.append(f"{PLURALS[kind]}: {', '.join(map(place, names[:_MAX_SHOWN]))}{more}")
-    if left_out:
-        parts.append(f"left out: {', '.join(map(repr, left_out[:_MAX_SHOWN]))}")
-    return "; ".join(parts)
-
-
-def _classes(column: LabelColumn) -> str:
-    if column.values is None or column.counts is None:
-        return "numbers"
-    pairs = list(zip(column.texts, column.counts, strict=True))
-    shown = ", ".join(f"{name} {count:,}" for name, count in pairs[:_MAX_SHOWN])
-    return f"{shown}{', ...' if len(pairs) > _MAX_SHOWN else ''}"
-
-
 def collect(
     source: Source,
     summary: SourceSummary,
@@ -266,10 +261,11 @@ def collect(
     options = summary.options
     seed = (None if options.no_labels else 0) if shuffle == "auto" else shuffle
     seed = None if seed is False else seed
-    minimum = {"partition_nnz": 1, "shuffle": 0, "n_features": 1}
-    for name, value in zip(minimum, (partition_nnz, seed, n_features), strict=True):
-        if value is not None and value < minimum[name]:
-            raise InputError(f"{name} is {value}; it must be {minimum[name]} or more")
+    Number(whole=True, minimum=1).convert("partition_nnz", partition_nnz)
+    Number(whole=True, minimum=0, optional=True).convert("shuffle", seed)
+    Number(whole=True, minimum=1, optional=True).convert("n_features", n_features)
+    if n_features is not None and n_features > MAX_FEATURES:
+        raise InputError(f"n_features is {n_features}; it must be {MAX_FEATURES} or less")
     total_bytes, done_bytes = sum(map(source_bytes, source.paths)), 0
     kernels = _KERNELS.get(options.format)
     if kernels is not None and not any(map(is_compiled, kernels)):

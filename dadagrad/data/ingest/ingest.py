@@ -15,14 +15,7 @@ from uuid import uuid4
 from dadagrad.data import open_dataset
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ
 from dadagrad.data.dataset import Dataset, Partition, Schema
-from dadagrad.data.ingest.collect import (
-    Collected,
-    Progress,
-    Shuffle,
-    collect,
-    describe,
-    plan_reading,
-)
+from dadagrad.data.ingest.collect import Collected, Progress, Shuffle, collect, plan_reading
 from dadagrad.data.ingest.output import Claim, check_output, claimed
 from dadagrad.data.ingest.sources import (
     DaskMatrixSource,
@@ -31,6 +24,7 @@ from dadagrad.data.ingest.sources import (
     is_raw,
     make_source,
 )
+from dadagrad.data.ingest.summary import describe
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, worker_pool
 from dadagrad.data.reading.files import source_bytes
 from dadagrad.data.reading.options import OPTIONS

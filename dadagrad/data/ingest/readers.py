@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,17 +24,9 @@ from dadagrad.data.reading.files import (
     source_bytes,
 )
 from dadagrad.data.reading.options import Options
-from dadagrad.data.tables.cells import first_rows
 from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.data.tables.formats import (
-    BATCH_ROWS,
-    HEAD_BYTES,
-    learn_encoder,
-    open_text,
-    parquet_batches,
-    parquet_groups,
-)
+from dadagrad.data.tables.formats import learn_encoder, open_text, parquet_batches, parquet_groups
 from dadagrad.errors import InputError
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
@@ -54,17 +44,11 @@ def file_tasks(
     A file that can only be read from its beginning is read here, or with `whole_streams` by one
     task.
     """
-    if summary.options.format == "parquet":
-        rows = chain.from_iterable(map(_parquet_rows, paths))
-        if (head := first_rows(rows, BATCH_ROWS)) is None:
-            return
-        parse = learn_table(head, paths[0], summary)
     for number, path in enumerate(paths):
         if summary.options.format == "parquet":
-            yield from _parquet_tasks(path, number, parse, summary)
+            yield from _parquet_tasks(path, number, summary)
         else:
-            more = _texts(paths[number + 1 :])
-            yield from _text_tasks(path, number, summary, whole_streams, more)
+            yield from _text_tasks(path, number, summary, whole_streams)
 
 
 def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator[Block]:
@@ -122,11 +106,7 @@ class Task:
 
 
 def _text_tasks(
-    path: str,
-    file: int,
-    summary: SourceSummary,
-    whole_streams: bool,
-    more: Iterator[tuple[str, bytes]],
+    path: str, file: int, summary: SourceSummary, whole_streams: bool
 ) -> Iterator[Task]:
     options = summary.options
     if "://" in path:
@@ -146,10 +126,9 @@ def _text_tasks(
     else:
         first = next(chunks, (b"", 0))
         if not first[0].strip() and not any(chunk.strip() for chunk, _ in chunks):
-            return
-        parse, columns, rows = open_text(
-            path, chain([first], chunks), options, summary.encoder, summary.columns, more
-        )
+            return  # a compressed file of no bytes, or blank lines
+        encoder, columns = summary.encoder, summary.columns
+        parse, columns, rows = open_text(path, chain([first], chunks), options, encoder, columns)
         chunks = iter(rows)
         summary.encoder, summary.columns = parse.encoder, summary.columns or columns
         summary.delimiter = summary.delimiter or parse.delimiter
@@ -172,14 +151,6 @@ def _text_tasks(
         yield Task(file, 0, parse_part, number + 1)
 
 
-def _texts(paths: list[str]) -> Iterator[tuple[str, bytes]]:
-    """Files that are not empty, and their first lines; they end before a pipe."""
-    for path in itertools.takewhile(os.path.isfile, paths):
-        text, _ = next(read_chunks(Range(path, 0, None), HEAD_BYTES), (b"", 0))
-        if text.strip():
-            yield path, text
-
-
 def _current(parse: Any, summary: SourceSummary) -> Any:
     """`parse` without names if there are too many of them."""
     if not isinstance(parse, TableParser) or not summary.too_many_names:
@@ -196,16 +167,12 @@ def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> Tabl
     return TableParser(summary.encoder, options)
 
 
-def _parquet_rows(path: str) -> Iterator[pa.RecordBatch]:
-    for group in parquet_groups(path):
-        yield from (batch.table for batch in parquet_batches(path, group))
-
-
-def _parquet_tasks(
-    path: str, file: int, parse: TableParser, summary: SourceSummary
-) -> Iterator[Task]:
+def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Task]:
     """Tasks that parse the row groups of a table in Parquet."""
-    groups = parquet_groups(path)
+    groups = [group for group in parquet_groups(path) if group.n_rows]
+    if not groups:
+        return
+    parse = learn_table(next(parquet_batches(path, groups[0])).table, path, summary)
     size = source_bytes(path)
     for number, group in enumerate(groups):
         n_bytes = size * (number + 1) // len(groups) - size * number // len(groups)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import scipy.sparse
 from numpy.typing import NDArray
 
+from dadagrad.data import open_dataset
 from dadagrad.data.arrays import block_from_arrays, dataset_from_arrays
 from dadagrad.data.blocks import Block, compact
 from dadagrad.data.dask_blocks import BlockedMatrix, as_matrix, is_dask
@@ -43,9 +44,9 @@ from dadagrad.data.reading.files import (
     source_bytes,
 )
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
-from dadagrad.data.tables.cells import first_rows
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
+from dadagrad.data.views import join
 from dadagrad.errors import InputError
 from dadagrad.summary import listed
 
@@ -81,6 +82,10 @@ class Source:
         """Format of the rows; tables in memory are read as those in Parquet are."""
         return "parquet"
 
+    def dataset(self, known: Format | None) -> Dataset | None:
+        """The dataset that the rows of a format are already; None if they are raw."""
+        return None
+
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlocksTask] | None:
         """Tasks for the workers of a cluster; None if rows can only be read here."""
         return None
@@ -107,7 +112,9 @@ class FileSource(Source):
     def guess_format(self) -> Format:
         first, *others = self.paths
         known = guess_format(first)
-        for path in filter(names_format, others):
+        for path in others:
+            if not (names_format(path) or os.path.isdir(path)):
+                continue
             if (other := guess_format(path)) != known:
                 raise InputError(
                     f"{first} is {known} and {path} is {other}; files that are read together have "
@@ -127,9 +134,20 @@ class FileSource(Source):
         if not self._has_arrays(summary.options):
             yield from chain.from_iterable(run(_parse, file_tasks(self.paths, summary)))
             return
+        stored = self.dataset(summary.options.format)
+        if stored is not None:
+            no_labels = summary.options.no_labels
+            yield from array_blocks(stored_source(stored, no_labels=no_labels), summary)
+            yield replace(NO_ROWS, source_bytes=sum(map(source_bytes, self.paths)))
+            return
         for path in self.paths:
             yield from array_blocks(open_arrays(path, summary.options), summary)
             yield replace(NO_ROWS, source_bytes=source_bytes(path))
+
+    def dataset(self, known: Format | None) -> Dataset | None:
+        if known != "parquet" or all(map(is_table, self.paths)):
+            return None
+        return join([open_dataset(path) for path in self.paths])
 
     def _has_arrays(self, options: Options) -> bool:
         return options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
@@ -168,6 +186,9 @@ class MatrixSource(Source):
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         return array_blocks(self._open(no_labels=summary.options.no_labels), summary)
+
+    def dataset(self, known: Format | None) -> Dataset | None:
+        return self.X if isinstance(self.X, Dataset) else None
 
     def to_dataset(self, shuffle: int | None) -> Dataset:
         """Return a dataset in memory, with shuffled rows."""
@@ -228,13 +249,13 @@ class DaskFrameSource(Source):
     name = "the dask data frame"
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
-        first = operator.methodcaller("head", BATCH_ROWS)
-        heads = run(operator.call, (BlockTask(first, block) for block in self.frames))
-        tables = (to_table(head, self.name) for head in heads)
-        batches = chain.from_iterable(table_batches(table, self.name) for table in tables)
-        if (head := first_rows((batch.table for batch in batches), BATCH_ROWS)) is None:
+        first_rows = operator.methodcaller("head", BATCH_ROWS)
+        heads = run(operator.call, (BlockTask(first_rows, block) for block in self.frames))
+        head = next((head for head in heads if len(head)), None)
+        if head is None:
             return
-        parse = learn_table(head, self.name, summary)
+        first = next(table_batches(to_table(head, self.name), self.name))
+        parse = learn_table(first.table, self.name, summary)
         for number, block in enumerate(self.frames):
             yield BlockTask(partial(_parse_partition, parse, self.name, number), block)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,10 +15,12 @@ from dadagrad.data.blocks import Block, LeftOut
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.data.labels import LabelCollector
 from dadagrad.data.reading.options import MATRIX_FORMATS, Delimiter, Options
+from dadagrad.data.tables.columns import PLURALS
 from dadagrad.data.tables.encoder import HashedNames, NameTable, TableEncoder
 from dadagrad.data.views import check_columns
 from dadagrad.errors import InputError
 
+_MAX_SHOWN = 6  # classes, or columns of a kind, in the description of a dataset
 MAX_NAMES = 1 << 20
 """Features from which names are kept only if they were asked for."""
 
@@ -184,3 +186,43 @@ class SourceSummary:
         if later.queried is not None:
             self._check_queried(later.queried)
         return self.labels.merge(later.labels)
+
+
+def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
+    """The columns that were read as label and as features, and those `left_out`."""
+    space, parts = schema.feature_space or {}, []
+    encoder = TableEncoder.from_json(space) if schema.of_table else None
+    columns = space.get("reading", {}).get("columns", [])
+
+    def place(name: str | None) -> str:
+        number = str(columns.index(name)) if name in columns else ""
+        return " ".join(filter(None, ["column", number, repr(name) if name != number else ""]))
+
+    labels = schema.label_columns
+    if len(labels) > 1:
+        shown = ", ".join(f"{each.name} ({_classes(each)})" for each in labels[:_MAX_SHOWN])
+        parts.append(f"labels: {shown}{', ...' if len(labels) > _MAX_SHOWN else ''}")
+    elif labels:
+        classes = _classes(labels[0])
+        if encoder and encoder.label in columns:
+            classes = f"{place(encoder.label)} ({classes})"
+        parts.append(f"label: {classes}")
+    if encoder and encoder.weight in columns:
+        parts.append(f"weight: {place(encoder.weight)}")
+    kinds: dict[str, list[str]] = {}
+    for described in encoder.columns if encoder else ():
+        kinds.setdefault(described.kind, []).append(described.name)
+    for kind, names in kinds.items():
+        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+        parts.append(f"{PLURALS[kind]}: {', '.join(map(place, names[:_MAX_SHOWN]))}{more}")
+    if left_out:
+        parts.append(f"left out: {', '.join(map(repr, left_out[:_MAX_SHOWN]))}")
+    return "; ".join(parts)
+
+
+def _classes(column: LabelColumn) -> str:
+    if column.values is None or column.counts is None:
+        return "numbers"
+    pairs = list(zip(column.texts, column.counts, strict=True))
+    shown = ", ".join(f"{name} {count:,}" for name, count in pairs[:_MAX_SHOWN])
+    return f"{shown}{', ...' if len(pairs) > _MAX_SHOWN else ''}"

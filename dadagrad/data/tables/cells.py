@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,31 +47,6 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     names = list(rows[0]) if rows else []
     columns = [pa.array([row.get(name) for row in rows], from_pandas=True) for name in names]
     return pa.RecordBatch.from_arrays(columns, names)
-
-
-def first_rows(parts: Iterable[pa.RecordBatch], n_rows: int) -> pa.RecordBatch | None:
-    """The rows of the first parts of a table until there are `n_rows`; None if no part has any.
-
-    They end before a part that lacks columns of the first one, or has them in other types.
-    """
-    head: pa.Table | None = None
-    for part in parts:
-        if not part.num_rows:
-            continue
-        table = pa.Table.from_batches([part])
-        try:
-            head = (
-                table
-                if head is None
-                else pa.concat_tables(
-                    [head, table.select(head.column_names)], promote_options="permissive"
-                )
-            )
-        except (pa.ArrowException, KeyError):
-            break
-        if head.num_rows >= n_rows:
-            break
-    return None if head is None else head.combine_chunks().to_batches()[0]
 
 
 def is_missing(cell: object) -> bool:

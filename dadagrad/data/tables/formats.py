@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,7 @@ from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import Place, place
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Delimiter, Options
-from dadagrad.data.tables.cells import Batch, columns_of_rows, first_rows
+from dadagrad.data.tables.cells import Batch, columns_of_rows
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     NOT_UTF8,
@@ -60,24 +59,21 @@ Chunks = Iterable[tuple[bytes, int]]
 
 
 def open_text(
-    path: str,
-    chunks: Chunks,
-    options: Options,
-    encoder: TableEncoder | None,
-    columns: list[str],
-    more: Iterable[tuple[str, bytes]] = (),
+    path: str, chunks: Chunks, options: Options, encoder: TableEncoder | None, columns: list[str]
 ) -> tuple[TableParser, list[str], Chunks]:
     """Parser of delimited text or JSON lines, columns of the file, and its `chunks` of whole rows.
 
-    Without an `encoder`, one is learned from the first rows, of this file and of `more` names and
-    texts. The `columns` that are given are those of the file from which the encoder was learned.
+    Without an `encoder`, one is learned from the first rows. The `columns` that are given are those
+    of the file from which the encoder was learned.
     """
     chunks = iter(chunks)
     first, offset = next(chunks, (b"", 0))
     chunks = chain([(first, offset)], chunks)
     if not first.strip():
         raise InputError(f"no rows in {path}; give at least one")
-    head = _head(first, HEAD_BYTES) or first
+    head = first
+    if len(first) > HEAD_BYTES:
+        head = first[: first.rfind(b"\n", 0, HEAD_BYTES) + 1 or len(first)]
     delimiter: Delimiter | None = None
     if options.format == "jsonl":
         if first.lstrip().startswith(b"["):
@@ -89,12 +85,7 @@ def open_text(
             batch = read_json(head, path=path, offset=0, on_error="skip")
             if not batch.table.num_columns:
                 read_json(head, path=path, offset=0, on_error="raise")
-            others = (
-                read_json(text, path=name, offset=0, on_error="skip").table
-                for name, text in _until(more, HEAD_BYTES - len(head))
-            )
-            learned = first_rows(chain([batch.table], others), sys.maxsize)
-            encoder = learn_encoder(learned or batch.table, options, path, by_number=False)
+            encoder = learn_encoder(batch.table, options, path, by_number=False)
             columns = list(batch.table.schema.names)
         else:
             batch = read_json(head, path=path, offset=0, on_error="skip")
@@ -109,17 +100,7 @@ def open_text(
             if layout.delimiter != "\t":
                 head = head[: end_of_rows(head, layout.delimiter) or len(head)]
             batch = read_batch(head, layout, path=path, offset=0)
-            others = (
-                read_batch(
-                    text,
-                    _layout(name, text, options, None, list(layout.names)),
-                    path=name,
-                    offset=0,
-                ).table
-                for name, text in _until(more, HEAD_BYTES - len(head))
-            )
-            learned = first_rows(chain([batch.table], others), sys.maxsize)
-            encoder = learn_encoder(learned or batch.table, options, path, by_number=True)
+            encoder = learn_encoder(batch.table, options, path, by_number=True)
         names = set(layout.names)
         for column in encoder.columns:
             if column.name not in names:
@@ -140,28 +121,13 @@ def open_text(
     return TableParser(encoder, options, read, delimiter), columns, chunks
 
 
-def _head(text: bytes, n_bytes: int) -> bytes:
-    """The first lines of a text, up to `n_bytes`."""
-    return text if len(text) <= n_bytes else text[: text.rfind(b"\n", 0, max(n_bytes, 0)) + 1]
-
-
-def _until(texts: Iterable[tuple[str, bytes]], n_bytes: int) -> Iterator[tuple[str, bytes]]:
-    """Names and first lines of `texts`, `n_bytes` in all."""
-    for name, text in texts if n_bytes > 0 else ():
-        head = _head(text, n_bytes)
-        if head:
-            yield name, head
-        if (n_bytes := n_bytes - len(head)) <= 0 or head != text:
-            return
-
-
 def _layout(
     path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
 ) -> Layout:
     """Layout of a file; one without names of columns has those of the first file, `columns`."""
     delimiter = options.delimiter or guess_delimiter(path, head)
     header = options.header
-    if encoder is None and not columns:
+    if encoder is None:
         chosen = (
             options.label,
             options.text_column,
@@ -176,14 +142,13 @@ def _layout(
     if header is None:
         first = read_batch(head, layout, path=path, offset=0).table.slice(0, 1)
         fields = {str(cells[0].as_py()).strip() for cells in first.columns if len(cells)}
-        known = columns if encoder is None else encoder.column_names()
-        words = {name for name in known if not name.isdecimal()}
+        words = {name for name in encoder.column_names() if not name.isdecimal()}
         header = bool(words & fields)
     if header:
         layout = read_layout(path, head, delimiter, header=True)
     if layout.header:
         return layout
-    without_label = [name for name in columns if encoder is None or name != encoder.label]
+    without_label = [name for name in columns if name != encoder.label]
     for names in (columns, without_label):
         if len(layout.names) == len(names):
             return replace(layout, names=tuple(names))
