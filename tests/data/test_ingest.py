@@ -9,7 +9,9 @@ from pathlib import Path
 import anndata
 import numpy as np
 import pandas
+import pyarrow as pa
 import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 from helpers.blocks import dense_dataset
@@ -525,3 +527,26 @@ def test_datasets_are_joined_by_the_names_of_their_labels_or_refused(tmp_path):
         ingest([f"{urls[0]}.csv", urls[1]], tmp_path / "out")
     with refused("n_features is .*; it must be .* or less", tmp_path / "out"):
         ingest(f"{urls[0]}.csv", tmp_path / "out", n_features=2**63)
+
+
+def write_ids(path, *rows):
+    """A Parquet file of ids and values; labels are 0 and 1 in turn."""
+    columns = {"indices": rows, "values": [[2.0] * len(row) for row in rows]}
+    labels = [float(number % 2) for number in range(len(rows))]
+    pq.write_table(pa.table(columns | {"label": labels}), path)
+
+
+def test_files_of_ids_are_as_wide_as_the_widest_and_as_those_they_are_like(tmp_path):
+    first, second = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    write_ids(first, [0, 2], [1])
+    write_ids(second, [0, 7], [3])
+    ingest([first, second], tmp_path / "both", norm="l2")
+    both = open_dataset(str(tmp_path / "both"))
+    assert (both.n_rows, both.schema.n_features) == (4, 8)
+    ingest(first, tmp_path / "like", like=both)
+    like = open_dataset(str(tmp_path / "like"))
+    assert like.schema.n_features == 8
+    assert like.schema.feature_space == both.schema.feature_space
+    np.testing.assert_allclose(np.linalg.norm(dense_dataset(like)[0], axis=1), 1.0)
+    with refused("norm says how", tmp_path / "out"):
+        ingest(tmp_path / "like", tmp_path / "out", norm="l2")

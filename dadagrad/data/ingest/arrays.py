@@ -8,7 +8,7 @@ import json
 import operator
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from dadagrad.data import open_dataset
 from dadagrad.data.arrays import block_from_arrays
 from dadagrad.data.blocks import Block
 from dadagrad.data.dataset import Dataset, LabelColumn
@@ -28,6 +29,7 @@ from dadagrad.data.ingest.array_checks import (
     refuse_too_large,
 )
 from dadagrad.data.reading.options import Options
+from dadagrad.data.views import join
 from dadagrad.errors import InputError
 from dadagrad.storage.memory import check_free_memory
 from dadagrad.storage.store import check_regular, open_regular
@@ -257,6 +259,17 @@ class _SlicedCsr:
             indptr - first,
             (len(indptr) - 1, self.shape[1]),
         )
+
+
+def open_datasets(paths: list[str]) -> Dataset:
+    """Open datasets as one; raises `InputError` if their features or labels differ in kind."""
+    datasets = [open_dataset(path) for path in paths]
+    if not any(each.schema.feature_space for each in datasets):
+        # A file of ids knows the largest of its own alone.
+        width = max(each.schema.n_features for each in datasets)
+        for each in datasets:
+            each.schema = replace(each.schema, n_features=width)
+    return join(datasets)
 
 
 def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:

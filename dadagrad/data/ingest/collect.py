@@ -50,8 +50,10 @@ Progress = Callable[[int, int, int], None]
 Shuffle = int | Literal["auto"] | None
 _FREE = {"format", "label", "no_labels", "on_error", "delimiter", "header", "keep_names"}
 """Options that may differ from the recorded ones."""
-_OF_DATASETS = {"format", "no_labels", "on_error", "keep_names", "binary", "norm"}
+_OF_DATASETS = {"format", "no_labels", "on_error", "keep_names"}
 """Options of datasets, whose features are made already."""
+_OF_IDS = {"binary", "norm"}
+"""Options of datasets of which it is not known how features were made, such as Parquet of ids."""
 VW_HASH_BITS = 18
 """Vowpal Wabbit's own default."""
 _KERNELS: dict[Any, tuple[Any, ...]] = {
@@ -90,13 +92,18 @@ def _stored(source: Source, settings: dict[str, Any]) -> Dataset | None:
 
 def _plan_stored(data: Dataset, settings: dict[str, Any], like: Schema | None) -> SourceSummary:
     """Summary of a dataset, whose features stay as they are."""
-    for name in settings.keys() & OPTIONS.keys() - _OF_DATASETS:
+    space = data.schema.feature_space
+    free = _OF_DATASETS if like or space else _OF_DATASETS | _OF_IDS
+    for name in settings.keys() & OPTIONS.keys() - free:
         if settings[name] != OPTIONS[name].default:
             raise InputError(
                 f"{name} says how rows become features, and {data.url} is a dataset already; leave "
                 "it out"
             )
-    if like is not None:
+    wanted = (like.feature_space if like else None) or {}
+    if space is None and wanted.get("format") in ("parquet", "npz"):  # made of ids, too
+        settings |= {name: wanted[name] for name in _OF_IDS}
+    elif like is not None:
         check_features(like, data.schema, data.url, "the model or dataset")
     return SourceSummary(Options(**settings | {"format": "parquet"}), like=like)
 

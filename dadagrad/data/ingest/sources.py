@@ -20,12 +20,17 @@ import pyarrow as pa
 import scipy.sparse
 from numpy.typing import NDArray
 
-from dadagrad.data import open_dataset
 from dadagrad.data.arrays import block_from_arrays, dataset_from_arrays
 from dadagrad.data.blocks import Block, compact
 from dadagrad.data.dask_blocks import BlockedMatrix, as_matrix, is_dask
 from dadagrad.data.dataset import Dataset
-from dadagrad.data.ingest.arrays import ArraySource, matrix_source, open_arrays, stored_source
+from dadagrad.data.ingest.arrays import (
+    ArraySource,
+    matrix_source,
+    open_arrays,
+    open_datasets,
+    stored_source,
+)
 from dadagrad.data.ingest.readers import (
     NO_ROWS,
     Task,
@@ -46,7 +51,6 @@ from dadagrad.data.reading.files import (
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
-from dadagrad.data.views import join
 from dadagrad.errors import InputError
 from dadagrad.summary import listed
 
@@ -112,9 +116,7 @@ class FileSource(Source):
     def guess_format(self) -> Format:
         first, *others = self.paths
         known = guess_format(first)
-        for path in others:
-            if not (names_format(path) or os.path.isdir(path)):
-                continue
+        for path in (path for path in others if names_format(path) or os.path.isdir(path)):
             if (other := guess_format(path)) != known:
                 raise InputError(
                     f"{first} is {known} and {path} is {other}; files that are read together have "
@@ -134,20 +136,18 @@ class FileSource(Source):
         if not self._has_arrays(summary.options):
             yield from chain.from_iterable(run(_parse, file_tasks(self.paths, summary)))
             return
-        stored = self.dataset(summary.options.format)
-        if stored is not None:
-            no_labels = summary.options.no_labels
-            yield from array_blocks(stored_source(stored, no_labels=no_labels), summary)
+        options = summary.options
+        if (stored := self.dataset(options.format)) is not None:
+            yield from array_blocks(stored_source(stored, no_labels=options.no_labels), summary)
             yield replace(NO_ROWS, source_bytes=sum(map(source_bytes, self.paths)))
             return
         for path in self.paths:
-            yield from array_blocks(open_arrays(path, summary.options), summary)
+            yield from array_blocks(open_arrays(path, options), summary)
             yield replace(NO_ROWS, source_bytes=source_bytes(path))
 
     def dataset(self, known: Format | None) -> Dataset | None:
-        if known != "parquet" or all(map(is_table, self.paths)):
-            return None
-        return join([open_dataset(path) for path in self.paths])
+        is_stored = known == "parquet" and not all(map(is_table, self.paths))
+        return open_datasets(self.paths) if is_stored else None
 
     def _has_arrays(self, options: Options) -> bool:
         return options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
