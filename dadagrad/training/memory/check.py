@@ -82,11 +82,12 @@ def _worker_shortage(
 ) -> str:
     parts = {name: decimal(n_bytes or 0) for name, n_bytes in needed.items()}
     worker = next(worker for worker in workers if worker.limit == needed["limit"])
+    state = f"{parts['state']} for its share of the state, " if needed["state"] else ""
     return (
-        f"a worker needs {decimal(minimum)} of memory ({parts['libraries']} for libraries, "
+        f"a worker needs {decimal(minimum)} of memory ({parts['libraries']} for libraries, {state}"
         f"{parts['reading']} to read a partition with each of its {worker.threads} thread(s), "
         f"{parts['step']} for a step), and of the limit of {worker.address}, {parts['limit']}, "
         f"Dask lets it use {100 * usable_share():.0f} %: give workers more (dask worker "
-        "--memory-limit), start them with fewer threads (--nthreads), or make smaller partitions "
-        "(ingest with --partition-nnz)"
+        f"--memory-limit), {'start more, ' if state else ''}start them with fewer threads "
+        "(--nthreads), or make smaller partitions (ingest with --partition-nnz)"
     )
