@@ -112,6 +112,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.timeout(600)  # some hundred deaths take minutes
 @pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings["update"])
 def test_a_run_dies_at_a_change_of_a_file(settings, stride, tmp_path):
