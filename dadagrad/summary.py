@@ -61,6 +61,11 @@ def counted(number: int, name: str) -> str:
     return f"{number:,} {name if number == 1 else plural}"
 
 
+def urls_text(urls: str | Sequence[str]) -> str:
+    """A path or URL, or several."""
+    return urls if isinstance(urls, str) else ", ".join(urls)
+
+
 def last_part(url: Any) -> str:
     """The last parts of one path or URL, or of several."""
     urls = url if isinstance(url, list) else [url]

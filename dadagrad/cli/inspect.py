@@ -20,7 +20,7 @@ from dadagrad.cli.options import output_options
 from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
-from dadagrad.summary import counted, listed, side_by_side
+from dadagrad.summary import counted, listed, side_by_side, urls_text
 
 if TYPE_CHECKING:
     from dadagrad import Dataset, Model
@@ -153,7 +153,7 @@ def _show_checkpoints(description: dict[str, Any]) -> None:
     checked = ", every byte checked" if description["verified"] else ""
     facts = {
         "checkpoints": f"{len(description['checkpoints'])}{checked}",
-        "data": ", ".join(urls) if isinstance(urls, list) else urls,
+        "data": urls and urls_text(urls),
         "model": notes.get("model"),
         "settings": settings_text(description["config"] or {}) or None,
     }

@@ -16,6 +16,11 @@ def is_dask(data: object) -> bool:
     return hasattr(data, "__dask_graph__")
 
 
+def is_dask_frame(data: object) -> bool:
+    """True for a dask data frame."""
+    return is_dask(data) and hasattr(data, "columns") and hasattr(data, "to_delayed")
+
+
 class BlockedMatrix:
     """Blocks of rows of a dask array or data frame, whose numbers of rows may be unknown."""
 

@@ -340,7 +340,7 @@ def check_features(
 ) -> None:
     """Raise `InputError` unless `data` of a schema has the features of `other`, those `expected`.
 
-    Files may differ in their reading, and sources that number their features in the last ones.
+    How files were read may differ, and also the last features where ids are those of the source.
     """
     ours, theirs = expected.feature_space or {}, schema.feature_space or {}
     keys = sorted({*ours, *theirs} - {"reading", "names"})

@@ -24,7 +24,8 @@ BAD_QUERY, UNSORTED, NO_BAR, BAD_NAMESPACE, BASE_MARGIN, NEEDS_HASHING = range(6
 
 NO_QUERY = np.iinfo(np.int64).min
 MAX_ID = 4_611_686_018_427_387_899
-"""Largest id, of as many features as a dataset may have: a tenth of it takes any digit more."""
+"""Largest id of a feature in a file. It ends in 9, so that a tenth of it may be followed by any
+digit; datasets have at most 2^62 features."""
 
 _NEWLINE, _HASH, _COMMA, _COLON, _BAR, _QUOTE, _CARET = 10, 35, 44, 58, 124, 39, 94
 _PLUS, _MINUS, _POINT, _ZERO, _NINE = 43, 45, 46, 48, 57

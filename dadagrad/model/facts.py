@@ -12,7 +12,15 @@ from dadagrad.config import SETTINGS
 from dadagrad.errors import InputError
 from dadagrad.model.base import LinearModel
 from dadagrad.settings import Switch
-from dadagrad.summary import counted, duration, features_text, listed, percent, significant
+from dadagrad.summary import (
+    counted,
+    duration,
+    features_text,
+    listed,
+    percent,
+    significant,
+    urls_text,
+)
 
 MAX_CLASSES = 10
 """Classes that are named."""
@@ -56,8 +64,7 @@ def _training_facts(report: Mapping[str, Any], loss: str) -> dict[str, str]:
     if "rows" in report:
         facts["trained on"] = f"{counted(report['rows'] // max(report.get('passes', 1), 1), 'row')}"
         if report.get("data") not in (None, "memory"):
-            urls = report["data"] if isinstance(report["data"], list) else [report["data"]]
-            facts["trained on"] += f" of {', '.join(urls)}"
+            facts["trained on"] += f" of {urls_text(report['data'])}"
         facts["trained on"] += f", {counted(report.get('passes', 1), 'pass')}"
         if "seconds" in report:
             facts["trained on"] += f", {duration(report['seconds'])}"

@@ -10,7 +10,16 @@ from rich.filesize import decimal
 
 from dadagrad.model.facts import MAX_OUTPUTS
 from dadagrad.reports.charts import Axis, Chart, Series, plain_count, plain_number, plain_percent
-from dadagrad.summary import features_text, last_part, listed, percent, short, significant, three
+from dadagrad.summary import (
+    features_text,
+    last_part,
+    listed,
+    percent,
+    short,
+    significant,
+    three,
+    urls_text,
+)
 
 Document = Mapping[str, Any]
 
@@ -257,7 +266,7 @@ def _settings(document: Document) -> list[tuple[str, str]]:
     data, model = document.get("data") or {}, document.get("model") or {}
     training = document.get("training") or {}
     url = data.get("url")
-    rows = [("data", ", ".join(url) if isinstance(url, list) else str(url or "memory"))]
+    rows = [("data", urls_text(url or "memory"))]
     rows += (
         [("source", features_text(model["feature_space"]))] if model.get("feature_space") else []
     )

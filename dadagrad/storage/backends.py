@@ -88,8 +88,9 @@ def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -
         "read_timeout": timedelta(seconds=seconds),
         "timeout": "10m",
     }
-    for variable, text in os.environ.items():  # the client would panic
-        if variable.startswith(_VARIABLES.get(scheme, "=")) and _CONTROL.search(text):
+    prefix = _VARIABLES.get(scheme, "")
+    for variable, text in os.environ.items() if prefix else ():
+        if variable.startswith(prefix) and _CONTROL.search(text):  # the client would panic
             raise InputError(
                 f"cannot open {url}: the environment variable {variable} has a line end or another "
                 "control character in it; set it without"

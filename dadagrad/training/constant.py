@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from dadagrad.errors import name_options
 from dadagrad.optim.calibration import Histogram, bin_scores
 from dadagrad.problem import Problem
 from dadagrad.training.progressive import ProgressiveMetrics
+
+_Sample: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Labels and weights of rows."""
 
 MAX_SCORE = 50.0
 HALVINGS = 45  # of an interval of scores: to a rounding of its length
@@ -32,7 +36,8 @@ def constant_metrics(problem: Problem, data: Dataset) -> dict[str, float | None]
     problem = problem.settings[0]
     if problem.loss.ranks:
         return {"constant_loss": float(problem.loss.value(np.zeros(1), np.ones(1))[0])}
-    columns = [_of_column(problem, data, number) for number in range(len(problem.label_columns))]
+    numbers, sample = range(len(problem.label_columns)), cache(partial(_sample, data))
+    columns = [_of_column(problem, data, number, sample) for number in numbers]
     loss, error = np.mean(columns, axis=0)
     return {
         "constant_loss": float(loss),
@@ -40,9 +45,11 @@ def constant_metrics(problem: Problem, data: Dataset) -> dict[str, float | None]
     }
 
 
-def _of_column(problem: Problem, data: Dataset, number: int) -> tuple[float, float]:
+def _of_column(
+    problem: Problem, data: Dataset, number: int, sample: Callable[[], _Sample]
+) -> tuple[float, float]:
     """Mean loss and error of the targets of one label column."""
-    labels, weights = _labels(problem, data, number)
+    labels, weights = _labels(problem, data, number, sample)
     targets = labels[:, None]
     if problem.task != "regression":
         values = problem.label_columns[number].values or ()
@@ -120,27 +127,26 @@ def in_order(labels: NDArray[np.float64], column: LabelColumn) -> bool:
     return bool(expected > 10.0 * fewest and np.count_nonzero(np.diff(labels)) < fewest)
 
 
-def _labels(
-    problem: Problem, data: Dataset, number: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _labels(problem: Problem, data: Dataset, number: int, sample: Callable[[], _Sample]) -> _Sample:
     """Labels of a column, and their weights, which sum to 1."""
     column = problem.label_columns[number]
     if column.values is not None and column.counts is not None and not data.schema.weighted:
         labels, weights = np.array(column.values), np.array(column.counts, np.float64)
     else:
-        labels, weights = _sample(data, number)
+        all_labels, weights = sample()
+        labels = all_labels[:, number]
     if problem.class_importance is not None:
         weights = weights * problem.class_importance[np.searchsorted(problem.classes, labels)]
     return labels, weights / (weights.sum() or 1.0)
 
 
-def _sample(data: Dataset, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Labels of a column, and weights, of rows that are spread over the data."""
+def _sample(data: Dataset) -> _Sample:
+    """Labels of all columns, and weights, of rows that are spread over the data."""
 
-    def read(partition: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def read(partition: int) -> _Sample:
         rows = data.read(partition)
         weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
-        return rows.labels[:, number], weights.astype(np.float64)
+        return rows.labels, weights.astype(np.float64)
 
     n_partitions = len(data.partitions)
     n_read = max(MIN_PARTITIONS, math.ceil(MIN_ROWS * n_partitions / max(data.n_rows, 1)))

@@ -33,7 +33,14 @@ from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, store_runs
 from dadagrad.data.labels import LabelTable, keep_class_names
 from dadagrad.data.reading.files import names_format, source_bytes
-from dadagrad.data.reading.options import MATRIX_FORMATS, OPTIONS, TABLE_FORMATS, Format, Options
+from dadagrad.data.reading.options import (
+    MATRIX_FORMATS,
+    OPTIONS,
+    TABLE_FORMATS,
+    Format,
+    Options,
+    given_options,
+)
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.columns import Column
 from dadagrad.data.tables.encoder import TableEncoder
@@ -73,34 +80,31 @@ def plan_reading(
         if "label" in settings:
             raise InputError("a pair (X, y) and label exclude each other; give one of them")
         settings["label"] = source.label
-    stored = _stored(source, settings)
+    known: Format | None = settings.get("format")
+    with suppress(InputError):  # about a pipe, whose format may not be needed
+        known = known or source.guess_format()
+    stored = source.dataset(known)
     if stored is not None:
         return _plan_stored(stored, settings, like)
     if like is not None:
-        return _plan_like(source, settings, like)
-    settings["format"] = settings.get("format") or source.guess_format()
+        return _plan_like(source, known, settings, like)
+    settings["format"] = known or source.guess_format()
     is_vw = settings["format"] == "vw"
     if is_vw and "hash_bits" not in settings and vw.needs_hashing(source.paths[0]):
         settings["hash_bits"] = VW_HASH_BITS
     return SourceSummary(Options(**settings))
 
 
-def _stored(source: Source, settings: dict[str, Any]) -> Dataset | None:
-    """The dataset that the source is, if it is one."""
-    return source.dataset(_format_of(source, settings))
-
-
 def _plan_stored(data: Dataset, settings: dict[str, Any], like: Schema | None) -> SourceSummary:
     """Summary of a dataset, whose features stay as they are."""
     space = data.schema.feature_space
     free = _OF_DATASETS if like or space else _OF_DATASETS | _OF_IDS
-    for name in settings.keys() & OPTIONS.keys() - free:
-        if settings[name] != OPTIONS[name].default:
-            raise InputError(
-                f"{name} says how rows become features, and {data.url} is a dataset already; leave "
-                "it out"
-            )
-    wanted = (like.feature_space if like else None) or {}
+    if given := given_options(settings, free=free):
+        raise InputError(
+            f"{given[0]} says how rows become features, and {data.url} is a dataset already; leave "
+            "it out"
+        )
+    wanted = (like and like.feature_space) or {}
     if space is None and wanted.get("format") in ("parquet", "npz"):  # made of ids, too
         settings |= {name: wanted[name] for name in _OF_IDS}
     elif like is not None:
@@ -108,9 +112,12 @@ def _plan_stored(data: Dataset, settings: dict[str, Any], like: Schema | None) -
     return SourceSummary(Options(**settings | {"format": "parquet"}), like=like)
 
 
-def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> SourceSummary:
+def _plan_like(
+    source: Source, known: Format | None, settings: dict[str, Any], like: Schema
+) -> SourceSummary:
+    """Summary of raw rows, whose format is `known` or that of the features of `like`."""
     space = like.feature_space or {}
-    kind: Format | None = space.get("format") or _matrix_format(source, settings)
+    kind = space.get("format") or (known if known in MATRIX_FORMATS else None)
     if kind is None:
         raise InputError(
             "the features of that model or dataset are the columns of a matrix; give a matrix of "
@@ -118,12 +125,11 @@ def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> Source
             "of ingest"
         )
     fixed = set(OPTIONS) - _FREE
-    for name in fixed & set(settings):
-        if settings[name] != OPTIONS[name].default:
-            raise InputError(
-                f"like and {name} exclude each other: features are made as they were; leave "
-                f"{name} out"
-            )
+    if given := given_options(settings, free=_FREE):
+        raise InputError(
+            f"like and {given[0]} exclude each other: features are made as they were; leave "
+            f"{given[0]} out"
+        )
     changed = {name: value for name, value in settings.items() if name not in fixed}
     reading = space.get("reading", {})
     if not like.of_table:
@@ -164,19 +170,6 @@ def _plan_like(source: Source, settings: dict[str, Any], like: Schema) -> Source
         columns=list(reading.get("columns", ())),
         learned=True,
     )
-
-
-def _matrix_format(source: Source, settings: dict[str, Any]) -> Format | None:
-    """Format of a source that is a matrix; its columns are the features."""
-    known = _format_of(source, settings)
-    return known if known in MATRIX_FORMATS else None
-
-
-def _format_of(source: Source, settings: dict[str, Any]) -> Format | None:
-    known: Format | None = settings.get("format")
-    with suppress(InputError):  # about a pipe, whose format nobody can guess
-        known = known or source.guess_format()
-    return known
 
 
 def _without(settings: dict[str, Any], *names: str) -> dict[str, Any]:

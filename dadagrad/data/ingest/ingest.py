@@ -27,7 +27,7 @@ from dadagrad.data.ingest.sources import (
 from dadagrad.data.ingest.summary import describe
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, worker_pool
 from dadagrad.data.reading.files import source_bytes
-from dadagrad.data.reading.options import OPTIONS
+from dadagrad.data.reading.options import OPTIONS, given_options
 from dadagrad.data.views import join
 from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.errors import InputError
@@ -243,7 +243,7 @@ def as_dataset(
         order: Shuffle = None if shuffle is False else "auto"
         return read_dataset(data, like=like, shuffle=order, progress=progress, **options)
     _check_known(options)
-    given = [name for name, value in options.items() if value not in (None, OPTIONS[name].default)]
+    given = given_options(options)
     if isinstance(data, list | tuple) and not is_pair(data):
         raw = [make_source(each).name for each in data if is_raw(each)] if given else []
         if raw:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.arrays import block_from_arrays, dataset_from_arrays
 from dadagrad.data.blocks import Block, compact
-from dadagrad.data.dask_blocks import BlockedMatrix, as_matrix, is_dask
+from dadagrad.data.dask_blocks import BlockedMatrix, as_matrix, is_dask, is_dask_frame
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.arrays import (
     ArraySource,
@@ -126,17 +126,17 @@ class FileSource(Source):
         return known
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlocksTask] | None:
-        if self._has_arrays(summary.options) or not all(map(os.path.isfile, self.paths)):
+        if self._has_arrays(summary.options.format) or not all(map(os.path.isfile, self.paths)):
             return None
         tasks = file_tasks(self.paths, summary, whole_streams=True)
         groups = iter(lambda: tuple(itertools.islice(tasks, _GROUP_TASKS)), ())
         return (partial(_read_all, group) for group in groups)
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
-        if not self._has_arrays(summary.options):
+        options = summary.options
+        if not self._has_arrays(options.format):
             yield from chain.from_iterable(run(_parse, file_tasks(self.paths, summary)))
             return
-        options = summary.options
         if (stored := self.dataset(options.format)) is not None:
             yield from array_blocks(stored_source(stored, no_labels=options.no_labels), summary)
             yield replace(NO_ROWS, source_bytes=sum(map(source_bytes, self.paths)))
@@ -146,11 +146,14 @@ class FileSource(Source):
             yield replace(NO_ROWS, source_bytes=source_bytes(path))
 
     def dataset(self, known: Format | None) -> Dataset | None:
-        is_stored = known == "parquet" and not all(map(is_table, self.paths))
-        return open_datasets(self.paths) if is_stored else None
+        return self._stored if known == "parquet" and self._has_arrays(known) else None
 
-    def _has_arrays(self, options: Options) -> bool:
-        return options.format in ARRAY_FORMATS and not all(map(is_table, self.paths))
+    @cached_property
+    def _stored(self) -> Dataset:
+        return open_datasets(self.paths)
+
+    def _has_arrays(self, known: Format) -> bool:
+        return known in ARRAY_FORMATS and not all(map(is_table, self.paths))
 
 
 def _read_all(tasks: tuple[Task, ...]) -> Iterator[Block]:
@@ -373,11 +376,6 @@ def is_pair(data: Any) -> bool:
     """True for a pair (X, y) of rows and their labels."""
     is_tuple = isinstance(data, tuple) and len(data) == 2
     return is_tuple and not isinstance(data[0], str | os.PathLike | Dataset | tuple)
-
-
-def is_dask_frame(data: object) -> bool:
-    """True for a dask data frame."""
-    return is_dask(data) and hasattr(data, "columns") and hasattr(data, "to_delayed")
 
 
 def _no_labels(data: str) -> InputError:

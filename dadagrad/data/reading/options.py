@@ -7,7 +7,7 @@ the commands that read raw files are made from the fields.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -279,3 +279,12 @@ OPTIONS: dict[str, Setting] = {
     each.name: each.metadata["setting"] for each in fields(Options) if each.metadata
 }
 """Options by name, in the order of the fields of `Options`."""
+
+
+def given_options(settings: Mapping[str, Any], *, free: Set[str] = frozenset()) -> list[str]:
+    """Options among `settings` that are not defaults, without those that are `free`."""
+    return [
+        name
+        for name, value in settings.items()
+        if name in OPTIONS and name not in free and value not in (None, OPTIONS[name].default)
+    ]
