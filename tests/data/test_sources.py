@@ -85,6 +85,53 @@ def test_a_table_and_its_labels_are_a_table(pair):
     assert dadagrad.evaluate(model, pair)["loss"] == pytest.approx(expected["loss"])
 
 
+CODES = pandas.DataFrame({"code": np.arange(600) % 20, "job": ["cook", "nurse"] * 300})
+CODES["label"] = CODES["code"] % 7 < 3
+
+
+def write_parts(folder, suffix, parts, **options):
+    paths = [str(folder / f"{number}.{suffix}") for number, _ in enumerate(parts)]
+    for path, part in zip(paths, parts, strict=True):
+        if suffix == "csv":
+            part.to_csv(path, index=False, **options)
+        elif suffix == "jsonl":
+            part.to_json(path, orient="records", lines=True)
+        else:
+            part.to_parquet(path, index=False, **options)
+    return paths
+
+
+PARTS = [CODES[:3], CODES[3:]]
+LITTLE_FIRST = {
+    "csv": lambda folder: write_parts(folder, "csv", PARTS),
+    "csv, a header first": lambda folder: write_parts(folder, "csv", [CODES[:0], *PARTS]),
+    "jsonl": lambda folder: write_parts(folder, "jsonl", PARTS),
+    "parquet": lambda folder: write_parts(folder, "parquet", PARTS),
+    "row groups": lambda folder: write_parts(folder, "parquet", [CODES], row_group_size=3),
+    "dask": lambda folder: dd.concat([dd.from_pandas(part, npartitions=1) for part in PARTS]),
+}
+
+
+@pytest.mark.parametrize("kind", LITTLE_FIRST)
+def test_a_first_part_of_few_rows_does_not_decide_the_kinds_of_columns(kind, tmp_path):
+    out = str(tmp_path / "data")
+    dadagrad.ingest(LITTLE_FIRST[kind](tmp_path), out, label="label")
+    data = dadagrad.open_dataset(out)
+    kinds = {each["name"]: each["kind"] for each in data.schema.feature_space["columns"]}
+    assert kinds == {"code": "code", "job": "category"}
+    assert data.n_rows == len(CODES)
+
+
+def test_names_of_columns_in_the_first_file_are_those_of_larger_ones(tmp_path):
+    first, second = write_parts(tmp_path, "csv", PARTS)
+    CODES[3:].to_csv(second, index=False, header=False)
+    out = str(tmp_path / "data")
+    dadagrad.ingest([first, second], out, label="label", categories="job")
+    data = dadagrad.open_dataset(out)
+    assert data.n_rows == len(CODES)
+    assert [each["name"] for each in data.schema.feature_space["columns"]] == ["code", "job"]
+
+
 READ = dd.concat([BLOCKS.get_partition(n).reset_index(drop=True) for n in range(3)])
 
 

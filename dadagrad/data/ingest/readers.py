@@ -26,10 +26,21 @@ from dadagrad.data.reading.files import (
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.delimited import cut_at_rows
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.data.tables.formats import learn_encoder, open_text, parquet_batches, parquet_groups
+from dadagrad.data.tables.formats import (
+    HEAD_BYTES,
+    learn_encoder,
+    names_of_columns,
+    open_text,
+    parquet_batches,
+    parquet_groups,
+    table_batches,
+)
 from dadagrad.errors import InputError
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
+
+MIN_HEAD_ROWS = 1_000
+"""Rows of row groups or blocks from which kinds of columns are learned, if there are so many."""
 
 Parser = Callable[..., Block]
 
@@ -42,13 +53,18 @@ def file_tasks(
     """Tasks that read files of text and tables; each file is opened here for its first rows.
 
     A file that can only be read from its beginning is read here, or with `whole_streams` by one
-    task.
+    task. Kinds of columns are learned from the first large file: a small one may not show them.
     """
+    options = summary.options
+    is_parquet = options.format == "parquet"
+    tasks = _parquet_tasks if is_parquet else partial(_text_tasks, whole_streams=whole_streams)
+    if summary.encoder is None and options.format not in LINE_PARSERS:
+        largest = max(paths, key=lambda path: min(source_bytes(path), HEAD_BYTES))
+        if largest != paths[0]:
+            summary.columns = names_of_columns(paths[0], options)
+            next(tasks(largest, 0, summary), None)
     for number, path in enumerate(paths):
-        if summary.options.format == "parquet":
-            yield from _parquet_tasks(path, number, summary)
-        else:
-            yield from _text_tasks(path, number, summary, whole_streams)
+        yield from tasks(path, number, summary)
 
 
 def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator[Block]:
@@ -106,7 +122,7 @@ class Task:
 
 
 def _text_tasks(
-    path: str, file: int, summary: SourceSummary, whole_streams: bool
+    path: str, file: int, summary: SourceSummary, *, whole_streams: bool
 ) -> Iterator[Task]:
     options = summary.options
     if "://" in path:
@@ -158,13 +174,21 @@ def _current(parse: Any, summary: SourceSummary) -> Any:
     return replace(parse, options=replace(parse.options, keep_names=False))
 
 
-def learn_table(head: pa.RecordBatch, path: str, summary: SourceSummary) -> TableParser:
-    """Parser of a table that begins with the rows `head`, from which its encoder is learned."""
-    options = summary.options
+def learn_table(heads: Iterable[pa.Table], place: str, summary: SourceSummary) -> TableParser:
+    """Parser of a table; its encoder is learned, if need be, from the first parts with enough rows.
+
+    No more of the `heads` of its parts are taken.
+    """
     if summary.encoder is None:
-        summary.encoder = learn_encoder(head, options, path, by_number=False)
+        tables: list[pa.Table] = []
+        for table in heads:
+            tables.append(table)
+            if sum(map(len, tables)) >= MIN_HEAD_ROWS:
+                break
+        head = next(table_batches(pa.concat_tables(tables, promote_options="permissive"))).table
+        summary.encoder = learn_encoder(head, summary.options, place, by_number=False)
         summary.columns = list(head.schema.names)
-    return TableParser(summary.encoder, options)
+    return TableParser(summary.encoder, summary.options)
 
 
 def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Task]:
@@ -172,7 +196,8 @@ def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Tas
     groups = [group for group in parquet_groups(path) if group.n_rows]
     if not groups:
         return
-    parse = learn_table(next(parquet_batches(path, groups[0])).table, path, summary)
+    batches = (next(parquet_batches(path, group)).table for group in groups)
+    parse = learn_table((pa.Table.from_batches([each]) for each in batches), path, summary)
     size = source_bytes(path)
     for number, group in enumerate(groups):
         n_bytes = size * (number + 1) // len(groups) - size * number // len(groups)

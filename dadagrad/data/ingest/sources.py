@@ -169,11 +169,9 @@ class FrameSource(Source):
     label: str | None = None
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
-        batches = table_batches(to_table(self.frame, self.name), self.name)
-        head = next(batches)
-        parse = learn_table(head.table, self.name, summary)
-        for batch in chain([head], batches):
-            yield compact(parse.encode(batch))
+        table = to_table(self.frame, self.name)
+        parse = learn_table([table], self.name, summary)
+        yield from map(compact, map(parse.encode, table_batches(table, self.name)))
 
 
 @dataclass
@@ -254,11 +252,7 @@ class DaskFrameSource(Source):
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
         first_rows = operator.methodcaller("head", BATCH_ROWS)
         heads = run(operator.call, (BlockTask(first_rows, block) for block in self.frames))
-        head = next((head for head in heads if len(head)), None)
-        if head is None:
-            return
-        first = next(table_batches(to_table(head, self.name), self.name))
-        parse = learn_table(first.table, self.name, summary)
+        parse = learn_table((to_table(head, self.name) for head in heads), self.name, summary)
         for number, block in enumerate(self.frames):
             yield BlockTask(partial(_parse_partition, parse, self.name, number), block)
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
-from dadagrad.data.reading.files import Place, place
+from dadagrad.data.reading.files import Place, Range, place, read_chunks
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Delimiter, Options
 from dadagrad.data.tables.cells import Batch, columns_of_rows
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
@@ -121,13 +121,22 @@ def open_text(
     return TableParser(encoder, options, read, delimiter), columns, chunks
 
 
+def names_of_columns(path: str, options: Options) -> list[str]:
+    """Names or numbers of the columns of a file of delimited text; none of another source."""
+    if options.format not in ("csv", "text") or not os.path.isfile(path):
+        return []
+    head, _ = next(read_chunks(Range(path, 0, None), HEAD_BYTES), (b"", 0))
+    return list(_layout(path, head, options, None, []).names) if head.strip() else []
+
+
 def _layout(
     path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
 ) -> Layout:
     """Layout of a file; one without names of columns has those of the first file, `columns`."""
     delimiter = options.delimiter or guess_delimiter(path, head)
     header = options.header
-    if encoder is None:
+    known = columns if encoder is None else encoder.column_names()
+    if not known:
         chosen = (
             options.label,
             options.text_column,
@@ -142,13 +151,14 @@ def _layout(
     if header is None:
         first = read_batch(head, layout, path=path, offset=0).table.slice(0, 1)
         fields = {str(cells[0].as_py()).strip() for cells in first.columns if len(cells)}
-        words = {name for name in encoder.column_names() if not name.isdecimal()}
+        words = {name for name in known if not name.isdecimal()}
         header = bool(words & fields)
     if header:
         layout = read_layout(path, head, delimiter, header=True)
     if layout.header:
         return layout
-    without_label = [name for name in columns if name != encoder.label]
+    label = None if encoder is None else encoder.label
+    without_label = [name for name in columns if name != label]
     for names in (columns, without_label):
         if len(layout.names) == len(names):
             return replace(layout, names=tuple(names))
