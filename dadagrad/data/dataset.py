@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
 import reprlib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,6 +241,12 @@ class Dataset(ABC):
     @abstractmethod
     def read(self, partition: int) -> Rows:
         """Read and check partition number `partition`."""
+
+    def with_partitions(self, partitions: Iterable[Partition]) -> Self:
+        """Return a copy that has these partitions only, in this order."""
+        part = copy.copy(self)
+        part.partitions = tuple(partitions)
+        return part
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """Names of those `ids` that have one."""

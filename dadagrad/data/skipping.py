@@ -6,7 +6,6 @@ nothing is learned: steps, order and everything else are those of the whole data
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -82,10 +81,8 @@ class SkippingDataset(Dataset):
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """Names of those `ids` that have one, in the partitions that can be read."""
-        readable = copy.copy(self.source)
-        readable_partitions = (each for each in self.partitions if each.name not in self.skipped)
-        readable.partitions = tuple(readable_partitions)
-        return readable.names(ids)
+        readable = (each for each in self.partitions if each.name not in self.skipped)
+        return self.source.with_partitions(readable).names(ids)
 
     def _replacement(self, partition: int) -> Rows:
         """Rows without features and without weight, as many as the partition has."""

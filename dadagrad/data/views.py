@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -94,9 +93,8 @@ class DatasetView(Dataset):
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         names: dict[int, str] = {}
         for number, source in enumerate(self._sources):
-            readable = copy.copy(source)
             numbers = [piece.partition for piece in self.pieces if piece.source == number]
-            readable.partitions = tuple(source.partitions[each] for each in numbers)
+            readable = source.with_partitions(source.partitions[each] for each in numbers)
             named = np.fromiter(names, np.int64)
             names |= readable.names(np.setdiff1d(ids, named, assume_unique=True))
         return names

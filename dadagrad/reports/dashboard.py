@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from dadagrad.errors import InputError
 from dadagrad.reports.document import Document, base, describe_model, describe_settings
 from dadagrad.reports.page import HEADERS, answer
+from dadagrad.storage.documents import timestamp
 from dadagrad.training.callbacks import (
     BeginEvent,
     Callback,
@@ -116,8 +116,7 @@ class Dashboard(Callback):
         )
 
     def on_checkpoint(self, event: CheckpointEvent) -> None:
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        saved = event.to_json() | {"created": created, "valid": True}
+        saved = event.to_json() | {"created": timestamp(), "valid": True}
         self._update(checkpoints=[saved, *self.document["checkpoints"]][:MAX_CHECKPOINTS])
 
     def on_end(self, event: EndEvent) -> None:
@@ -133,8 +132,7 @@ class Dashboard(Callback):
             self.close()
 
     def _update(self, **entries: Any) -> None:
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        self._show(self.document | {"created": created} | entries)
+        self._show(self.document | {"created": timestamp()} | entries)
 
     def _show(self, document: Document) -> None:
         self.document = document

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from dadagrad.errors import DadagradError, InputError, OnError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.facts import changed_settings, commands, largest_weights, sides
 from dadagrad.model.model import Model
-from dadagrad.storage.documents import Content, content_at
+from dadagrad.storage.documents import Content, content_at, timestamp
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.reader import CheckpointReader
@@ -62,12 +61,11 @@ def describe(
 
 def base(status: str) -> Document:
     """Return the entries of every report."""
-    created = datetime.now(UTC).isoformat(timespec="seconds")
     return {
         "format": "dadagrad-report",
         "version": VERSION,
         "library": __version__,
-        "created": created,
+        "created": timestamp(),
         "status": status,
     }
 

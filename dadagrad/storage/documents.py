@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -150,6 +151,11 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_nan(item) for item in value]
     return value
+
+
+def timestamp() -> str:
+    """Return the time, to the second, as documents have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Content(StrEnum):

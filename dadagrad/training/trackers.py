@@ -34,7 +34,7 @@ class JsonLog(Callback):
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(os.path.expanduser(path))
         self._next_rows, self._last = 0, 0.0
-        self._write("a", "")
+        self._write("")
 
     def on_begin(self, event: BeginEvent) -> None:
         self._add("begin", event.to_json())
@@ -53,11 +53,11 @@ class JsonLog(Callback):
 
     def _add(self, kind: str, entries: dict[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._write("a", strict_json({"event": kind, "time": now} | entries) + "\n")
+        self._write(strict_json({"event": kind, "time": now} | entries) + "\n")
 
-    def _write(self, mode: str, text: str) -> None:
+    def _write(self, text: str) -> None:
         try:
-            with open(self._path, mode, encoding="utf-8") as file:
+            with open(self._path, "a", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
             raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import operator
@@ -282,9 +281,8 @@ def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
         )
 
     def blocks() -> Iterator[Block]:
-        for number in range(len(dataset.partitions)):
-            rows, part = dataset.read(number), copy.copy(dataset)
-            part.partitions = dataset.partitions[number : number + 1]
+        for number, partition in enumerate(dataset.partitions):
+            rows, part = dataset.read(number), dataset.with_partitions([partition])
             yield Block(
                 rows.indptr - rows.indptr[0],
                 rows.vocabulary[rows.indices],

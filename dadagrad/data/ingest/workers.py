@@ -17,7 +17,7 @@ from typing import Any
 from dadagrad.data.blocks import Block
 from dadagrad.data.external_shuffle import ExternalShuffle, LocalRun, Run, SavedRun
 from dadagrad.data.ingest.summary import SourceSummary
-from dadagrad.errors import InputError
+from dadagrad.settings import Number
 from dadagrad.storage.store import Storage
 
 
@@ -95,8 +95,7 @@ def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:
 @contextmanager
 def worker_pool(workers: int, client: Any = None) -> Iterator[WorkerPool]:
     """Open workers: those of a Dask `client`, threads, or this thread alone for 1."""
-    if workers < 1:
-        raise InputError(f"workers is {workers}; it must be 1 or more")
+    Number(whole=True, minimum=1).convert("workers", workers)
     if client is not None:
         from dadagrad.clusters import connected
 

@@ -20,10 +20,10 @@ import random
 import re
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from uuid import uuid4
 
 from dadagrad.errors import AlreadyExists, InputError, MissingKey, StorageError
+from dadagrad.storage.documents import timestamp
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import manifest_keys, read_manifests
 
@@ -176,7 +176,7 @@ class Lease:
         manifests, _ = read_manifests(self._storage, keys)  # a user may have removed the claims
         epochs = [epoch for epoch, _ in _claims(keys)] + [manifest.epoch for manifest in manifests]
         epoch = max(epochs, default=0) + 1
-        claim = f'{{"epoch":{epoch},"owner":"{self.owner}","created":"{now()}"}}\n'
+        claim = f'{{"epoch":{epoch},"owner":"{self.owner}","created":"{timestamp()}"}}\n'
         return epoch, self.create(self._claim_key(epoch), claim.encode())
 
     def _claim_key(self, epoch: int) -> str:
@@ -190,10 +190,6 @@ class Lease:
         with contextlib.suppress(StorageError):
             for _, key in claims:
                 self._storage.delete(key)
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _claims(keys: Iterable[str]) -> list[tuple[int, str]]:

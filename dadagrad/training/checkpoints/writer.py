@@ -26,9 +26,9 @@ from uuid import uuid4
 
 from dadagrad.errors import InputError, StorageError
 from dadagrad.storage.arrays import ArrayRecord, sync, write_arrays
-from dadagrad.storage.documents import UnknownVersion
+from dadagrad.storage.documents import UnknownVersion, timestamp
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.lease import PROBE, Lease, TakenOver, now
+from dadagrad.training.checkpoints.lease import PROBE, Lease, TakenOver
 from dadagrad.training.checkpoints.manifest import (
     Manifest,
     Snapshot,
@@ -165,7 +165,7 @@ class CheckpointWriter:
             self.epoch,
             self._sequence,
             self._lease.owner,
-            now(),
+            timestamp(),
             records,
             snapshot.meta,
         )

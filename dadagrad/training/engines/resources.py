@@ -19,9 +19,12 @@ from dadagrad.data.ingest.sources import Source, is_pair, is_raw, make_source
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import InputError, OnError
 from dadagrad.kernels.parallel import available_cores
+from dadagrad.settings import Number
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.threads import LocalEngine
 from dadagrad.training.trace import Trace
+
+_POSITIVE = Number(whole=True, minimum=1, optional=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,7 @@ class Resources:
 
     def __post_init__(self) -> None:
         for name in ("threads", "workers", "memory"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
+            _POSITIVE.convert(name, getattr(self, name))
         if self.workers is not None and self.client is not None:
             raise InputError(
                 "workers starts a cluster and client uses a running one; give one of them"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset, Partition
+from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.kernels.id_sets import packed_bytes
 from dadagrad.model.evaluate import MAX_SCORES
 from dadagrad.problem import Problem
@@ -233,8 +234,6 @@ def decoded_bytes(data: Dataset, partition: Partition) -> int:
 
 def reading_bytes(data: Dataset, partition: Partition) -> int:
     """Bytes that reading a partition takes in addition to its rows."""
-    from dadagrad.data.zarr.dataset import ZarrDataset
-
     zarr = all(isinstance(source, ZarrDataset) for source in data.sources)
     share = _READING if zarr else _READING_PARQUET
     return int(share * decoded_bytes(data, partition))

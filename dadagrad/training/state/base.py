@@ -25,7 +25,8 @@ from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 Array = NDArray[np.float64]
 
-NO_SCORES = np.zeros((0, 0))
+NOTHING = np.zeros((0, 0))
+"""Scores or squares that are not needed."""
 
 Shapes: TypeAlias = dict[str, tuple[tuple[int, ...], type[np.generic]]]
 """The shape of each array of a state, and the kind of its numbers."""
@@ -84,7 +85,7 @@ class TrainingState(ABC):
         batch: kernels.Batch,
         scores: NDArray[np.float64],
         spread: Spread,
-        average_scores: Array = NO_SCORES,
+        average_scores: Array = NOTHING,
     ) -> Sequence[int | None]:
         """Take one step for each of the `rows`, in order; `batch` are the same for the kernels.
 

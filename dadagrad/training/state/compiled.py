@@ -21,7 +21,7 @@ from dadagrad.optim.arrays import is_nonzero
 from dadagrad.problem import Problem
 from dadagrad.training.progressive import OVERFLOW
 from dadagrad.training.state.base import (
-    NO_SCORES,
+    NOTHING,
     Shapes,
     TrainingState,
     intercepts,
@@ -32,7 +32,6 @@ from dadagrad.training.state.slices import FeatureSlice, Gradient
 FEATURE_ARRAYS = ("accumulators", "last_update", "averages", "momentum")
 """Names of the arrays of a state with numbers for each feature."""
 
-_NO_SQUARES = np.zeros((0, 0))
 CHUNK_WEIGHTS = 1 << 20
 """Weights of all features that are made at a time."""
 
@@ -106,7 +105,7 @@ class State(TrainingState):
         batch: kernels.Batch,
         scores: NDArray[np.float64],
         spread: Spread,
-        average_scores: NDArray[np.float64] = NO_SCORES,
+        average_scores: NDArray[np.float64] = NOTHING,
     ) -> list[int | None]:
         after = np.empty(problem.n_groups)
         overflows: list[int | None] = [None] * problem.n_groups
@@ -296,7 +295,7 @@ class State(TrainingState):
             raise TrainingError(OVERFLOW, culprit)
         self.push(total.ids, share)
         mean = sums.intercept[:1] / importance
-        squares = sums.intercept[1:] / importance if sums.squares.shape[1] else _NO_SQUARES
+        squares = sums.intercept[1:] / importance if sums.squares.shape[1] else NOTHING
         step_intercepts(problem, self.intercept, self.t, mean, squares)
         self.t += 1.0
 

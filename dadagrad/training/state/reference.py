@@ -22,7 +22,7 @@ from dadagrad.optim.baselines import GradientLearner, Learner, Row
 from dadagrad.optim.updates import GradientUpdate, Update, average_count
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import (
-    NO_SCORES,
+    NOTHING,
     Shapes,
     TrainingState,
     intercepts,
@@ -31,7 +31,6 @@ from dadagrad.training.state.base import (
 from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 Array = NDArray[np.float64]
-_NO_SQUARES = np.zeros((0, 0))
 _asking = threading.Lock()  # of all states: a lock of its own could not be pickled
 
 
@@ -143,7 +142,7 @@ class PlainState(TrainingState):
         """
         assert isinstance(self.algorithm, GradientUpdate)
         self.inner = self.algorithm.step(self.inner, gradient, part, ids, scales)
-        step_intercepts(problem, self.intercept, self.t, part * intercept, _NO_SQUARES)
+        step_intercepts(problem, self.intercept, self.t, part * intercept, NOTHING)
         self._moved(problem, part)
 
     def _moved(self, problem: Problem, part: float) -> None:
@@ -162,7 +161,7 @@ class PlainState(TrainingState):
         batch: Batch,
         scores: Array,
         spread: Spread,
-        average_scores: Array = NO_SCORES,
+        average_scores: Array = NOTHING,
     ) -> tuple[()]:
         targets = problem.targets(rows.labels)
         for row in range(rows.n_rows):

@@ -18,7 +18,7 @@ from dadagrad.problem import Problem
 from dadagrad.training.messages import Result, SliceInput
 from dadagrad.training.progressive import ProgressiveMetrics, count, n_bins_of
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.base import NO_SCORES, TrainingState
+from dadagrad.training.state.base import NOTHING, TrainingState
 from dadagrad.training.state.slices import (
     FeatureSlice,
     Gradient,
@@ -112,7 +112,7 @@ def _learn(
     """Take one step for each row, which changes `state`; the metrics before each step."""
     batch, t = as_batch(rows, importance), state.t
     scores = np.empty((problem.n_outputs, rows.n_rows))
-    share, final_scores = 1, NO_SCORES
+    share, final_scores = 1, NOTHING
     if problem.averages and n_bins_of(problem):
         # An average score costs as much as a score: some rows of many are enough.
         share = COUNTED_SHARE if t >= COUNTED_ROWS else 1
