@@ -262,24 +262,25 @@ def different(rows, others):  # type: ignore[no-untyped-def]
     return positions[:count]
 
 
-@njit(nogil=True, cache=True)
-def take(array, ids, out):  # type: ignore[no-untyped-def]
-    """Copy the rows `ids` of `array` into (k, width) `out`."""
+def take(array: NDArray[Any], ids: NDArray[Any], out: NDArray[Any]) -> None:
+    """Copy the rows `ids` of `array` into (k, width) `out`; nothing checks the ids."""
     if array.shape[1] == 1:
-        source, target = array.reshape(-1), out.reshape(-1)
-        for j in range(len(ids)):
-            target[j] = source[np.uint64(ids[j])]
-    else:
-        for j in range(len(ids)):
-            for k in range(array.shape[1]):
-                out[j, k] = array[ids[j], k]
+        _look_up(array.reshape(-1), ids, out.reshape(-1))
+    else:  # by whole rows
+        np.take(array, ids, axis=0, out=out, mode="clip")
 
 
 def look_up(numbers: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
     """``numbers[positions]``, several times as fast; nothing checks the positions."""
     chosen = np.empty(len(positions), numbers.dtype)
-    take(numbers.reshape(-1, 1), positions, chosen.reshape(-1, 1))
+    _look_up(numbers, positions, chosen)
     return chosen
+
+
+@njit(nogil=True, cache=True)
+def _look_up(numbers, positions, out):  # type: ignore[no-untyped-def]
+    for j in range(len(positions)):
+        out[j] = numbers[np.uint64(positions[j])]
 
 
 @njit(nogil=True, cache=True)
@@ -291,8 +292,9 @@ def put(array, ids, values):  # type: ignore[no-untyped-def]
             target[np.uint64(ids[j])] = source[j]
     else:
         for j in range(len(ids)):
+            i = np.uint64(ids[j])
             for k in range(array.shape[1]):
-                array[ids[j], k] = values[j, k]
+                array[i, k] = values[j, k]
 
 
 @njit(nogil=True, cache=True)

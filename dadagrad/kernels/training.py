@@ -848,19 +848,14 @@ def dual_weights(state, hyperparameters, t, weights):
     real = state.dtype.type
     step_size, l1, l2, low, high, delta, _, _ = hyperparameters
     fixed = _fixed_settings(delta, low, high, real)
-    n_groups, n_local, width, n_sums = state.shape
-    if n_groups == 1 and n_sums == 2:  # in their order: LLVM vectorises a loop over flat arrays
-        settings = _dual_settings(step_size[0], l1[0], l2[0], t, real)
-        sums, flat = state.reshape(-1), weights.reshape(-1)
+    n_groups, n_local, width, _ = state.shape
+    flat = weights.reshape(-1) if n_groups == 1 else np.empty(n_local * width, weights.dtype)
+    for b in range(n_groups):
+        settings, sums = _dual_settings(step_size[b], l1[b], l2[b], t, real), state[b].reshape(-1)
         for j in range(len(flat)):
             flat[j] = _dual_weight(sums[2 * j], sums[2 * j + 1], settings, fixed)
-        return
-    for b in range(n_groups):
-        settings = _dual_settings(step_size[b], l1[b], l2[b], t, real)
-        for i in range(n_local):
-            for k in range(width):
-                dual, squares = state[b, i, k, 0], state[b, i, k, 1]
-                weights[i, b * width + k] = _dual_weight(dual, squares, settings, fixed)
+        if n_groups > 1:
+            weights[:, b * width : (b + 1) * width] = flat.reshape(n_local, width)
 
 
 @_compiled

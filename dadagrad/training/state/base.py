@@ -102,7 +102,8 @@ def intercepts(problem: Problem, state: Array, t: float) -> Array:
         values: Array = state[..., 0].flatten()
         return values
     weights = np.zeros((1, problem.n_outputs))
-    kernels.dual_weights(state, free_steps(problem), t, weights)
+    sums = np.ascontiguousarray(state[..., :2])
+    kernels.dual_weights(sums, free_steps(problem), t, weights)
     biases: Array = weights[0]
     return biases
 

@@ -61,8 +61,8 @@ def compute(
     importance = row_importance(problem, part)
     place_of_rows = place, slice_.start
     if not isinstance(slice_input, SharedFeatures | SentFeatures):
-        if 0 < 4 * part.nnz < part.n_local:  # the state of fewer features is copied out and back
-            positions, part = _compact(part, True)
+        positions, part = _compact(part, False)
+        if positions is not None:  # the state of fewer features is copied out and back
             part = replace(part, vocabulary=part.vocabulary[positions])
         return Result(_learn(problem, part, importance, slice_input, place_of_rows, spread))
     touched, compact = _compact(part, slice_input.partial)
