@@ -113,7 +113,7 @@ SETTINGS = [
 
 
 @pytest.mark.timeout(600)  # some hundred deaths take minutes
-@pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [83, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings["update"])
 def test_a_run_dies_at_a_change_of_a_file(settings, stride, tmp_path):
     """Resumed, or begun again where it had saved nothing, it makes the same bits."""
