@@ -583,16 +583,6 @@ def _average_lag(work, fit_intercept, ids, xs, scale, t, k):
     return lag / (t * t)
 
 
-@_compiled
-def subtract_lags(averages, t, weights):
-    """Turn (n_local, n_outputs) `weights` at `t` into their average."""
-    n_groups, n_local, width = averages.shape
-    for b in range(n_groups):
-        for i in range(n_local):
-            for k in range(width):
-                weights[i, b * width + k] -= averages[b, i, k] / (t * t)
-
-
 # Dual averaging and FTRL-proximal: a weight is a function of (t, dual, squares). What the
 # function needs besides are two tuples in the dtype of the state: `settings`, of one output at one
 # t, (threshold = t l1, ridge = eta t l2, eta), and `fixed`, (delta, low, high, tiny).

@@ -117,9 +117,7 @@ def _run(problem: Problem) -> None:
             schedule = make_schedule(problem.config, (rows.n_rows, rows.n_rows), chunk_rows=1)
             data = MemoryDataset([rows, rows], Schema(3, problem.label_columns), "the warm-up")
             LocalEngine(data, 1).run(Coordinator(problem, schedule, state), Watcher())
-        weights = state.weights(problem)
-        if problem.compiled:
-            kernels.subtract_lags(state.averages, 1.0, weights)
+        state.weights(problem)
     for numbers in (rows.indices, rows.vocabulary):  # as they are sent
         marked(mark(numbers, rows.n_local))
 

@@ -186,7 +186,9 @@ class State(TrainingState):
     def weights(self, problem: Problem) -> NDArray[np.float32]:
         weights = self._weights_now(problem)
         if problem.averages and self.t:
-            kernels.subtract_lags(self.averages, self.t, weights)
+            width = problem.group_width
+            for group, lags in enumerate(self.averages):
+                weights[:, group * width : (group + 1) * width] -= lags / (self.t * self.t)
         return weights
 
     def _weights_now(self, problem: Problem) -> NDArray[np.float32]:
