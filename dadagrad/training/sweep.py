@@ -108,6 +108,8 @@ def sweep(
     receivers = as_callbacks(callbacks)
     resources = Resources(threads, workers, client, memory)
     losses: list[Any] = list(loss) if isinstance(loss, list | tuple) else [loss]
+    if not losses:
+        raise InputError("loss must have at least one loss, not an empty list")
     losses = [each for each in losses if each is not None]
     base = make_config(config, settings | ({"loss": losses[0]} if losses else {}))
     data = resources.dataset(data, shuffle=base.shuffle, **options)

@@ -89,13 +89,14 @@ def test_settings_that_diverge_are_dropped_first():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"loss": []}, "loss must have at least one loss, not an empty list"),
         ({"loss": ["hinge", "squared"]}, "loss 'squared' cannot be compared with others"),
         ({"loss": ["hinge", "softmax"]}, "have different outputs"),
         ({"step_size": [0.1, 0.2], "preconditioner": "full"}, "need one of the updates"),
         ({"loss": ["hinge", "logistic"], "update": "arow"}, "several settings side by side need"),
     ],
 )
-def test_settings_that_cannot_share_a_stream_are_refused(arguments, message):
+def test_wrong_grids_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         sweep(make_data(), **arguments)
 
