@@ -298,8 +298,11 @@ class LinearModel:
             return self._score_entries([self._reader(data)])
         if isinstance(data, list | tuple) and data:
             kind = str if self._is_text else dict
-            few = len(data) <= _MAX_SINGLE or not self.schema.of_table
-            if few and all(isinstance(row, kind) for row in data):
+            one_by_one = all(isinstance(row, kind) for row in data)
+            if one_by_one and self.schema.of_table:  # a row may lack columns that others have
+                same = self._is_text or all(row.keys() == data[0].keys() for row in data)
+                one_by_one = same and len(data) <= _MAX_SINGLE
+            if one_by_one:
                 return self._score_entries(map(self._reader, data))
         if getattr(data, "format", None) == "csr" and data.shape[0] == 1:
             self._check_width(data.shape[1])

@@ -148,3 +148,22 @@ def test_a_narrower_matrix_lacks_the_last_features(tmp_path):
     model = dadagrad.train(path, step_size=0.5).model
     few, many = np.ones((2, 2)), np.ones((100, 2))
     assert model.decision_function(few).tolist() == model.decision_function(many)[:2].tolist()
+
+
+def test_dicts_may_leave_out_keys_and_hold_others():
+    rows = [{"y": 1, "in": {"age": 20.5}}] + [
+        {"y": n % 2, "in": {"age": n / 2, "tags": ["a"][: n % 2]}, "size": n / 3} for n in range(80)
+    ]
+    model = dadagrad.train(rows, label="y", **SETTINGS).model
+    names = [column["name"] for column in model.feature_space["columns"]]
+    assert names == ["in.age", "in.tags", "size"]
+    scores = model.decision_function(rows)
+    np.testing.assert_allclose(model.decision_function(rows[:2]), scores[:2], atol=1e-12)
+    np.testing.assert_allclose(model.decision_function(rows[1]), scores[1:2], atol=1e-12)
+    flat = {"in.age": 0.0, "in.tags": [], "size": 0.0}
+    np.testing.assert_allclose(model.decision_function(flat), scores[1:2], atol=1e-12)
+    without = model.decision_function([rows[1], {"in": None, "size": 1.0}])
+    alone = model.decision_function({"in": None, "size": 1.0})
+    np.testing.assert_allclose(alone, without[1:], atol=1e-12)
+    with pytest.raises(InputError, match=r"no column 'in\.age'"):
+        model.predict({"in": 5, "size": 1.0})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,11 @@ class Batch:
 
 
 def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """A table of rows, which have their cells by column; NaN is a missing cell, as in pandas."""
-    names = list(rows[0]) if rows else []
+    """A table of rows, which have their cells by column; NaN is a missing cell, as in pandas.
+
+    A row may leave out a column, in which its cell is missing.
+    """
+    names = list(dict.fromkeys(chain.from_iterable(rows)))
     columns = [pa.array([row.get(name) for row in rows], from_pandas=True) for name in names]
     return pa.RecordBatch.from_arrays(columns, names)
 

@@ -50,6 +50,7 @@ class RowReader:
         self._numbers = encoder.numbers
         self._first = len(encoder.numbers)
         self._columns = [(column.name, column.kind) for column in encoder.columns]
+        self._nested = [name for name, _ in self._columns if "." in name]
         self._has_dates = any(column.is_date for column in encoder.columns)
         self._is_scaled = any(column.is_scaled for column in self._numbers)
         self._offsets = [column.offset for column in self._numbers]
@@ -59,6 +60,8 @@ class RowReader:
         if isinstance(row, str):
             row = {self._columns[0][0]: row}
         try:
+            if self._nested:
+                row = row | {name: _inner(row, name) for name in self._nested if name not in row}
             if self._has_dates:
                 return self._read_by_arrow(row)
             ids, values = self._read_numbers(row)
@@ -146,6 +149,17 @@ class RowReader:
                 mixed = (mixed * _FNV_PRIME & _MASK_64) ^ hashes[name]
             ids.append(first + ((mixed ^ mixed >> 32) & _MASK_31 & mask))
         values += [1.0] * (len(ids) - len(values))
+
+
+def _inner(row: Any, name: str) -> Any:
+    """Cell of a column ``outer.inner``, which is in a dict in the row."""
+    for key in name.split("."):
+        if is_missing(row):
+            return None
+        if not isinstance(row, dict) or key not in row:
+            raise KeyError(name)
+        row = row[key]
+    return row
 
 
 def sign_of_names(space: dict[str, Any], names: Iterable[str | None]) -> list[float]:
