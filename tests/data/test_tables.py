@@ -434,3 +434,15 @@ def test_a_nested_key_and_a_dotted_one_are_one_column_twice(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"label":"a","x.p":1,"x":{"p":4}}\n' * 2)
     with pytest.raises(InputError, match=r"names the column 'x\.p' twice"):
         read_dataset(tmp_path / "a.jsonl")
+
+
+def test_texts_of_json_that_look_like_times_stay_as_they_are(tmp_path):
+    rows = [{"label": d, "at": d, "c": d, "in": [d]} for d in ("2024-05-31", "2024-06-01") * 40]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns = {"id": "at", "columns": ["c", "in"], "categories": ["c"], "hash_bits": 8}
+    ingest(str(tmp_path / "a.jsonl"), str(tmp_path / "a"), **columns)
+    data = open_dataset(str(tmp_path / "a"))
+    assert data.schema.label_columns[0].names == ("2024-05-31", "2024-06-01")
+    assert set(data.tags(0)) == {"2024-05-31", "2024-06-01"}
+    names = set(data.names(np.arange(data.schema.n_features)).values())
+    assert names == {f"{name}={row['c']}" for row in rows[:2] for name in ("c", "in")}

@@ -53,6 +53,18 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names)
 
 
+def without_times(kind: pa.DataType) -> pa.DataType:
+    """The type with texts in place of times.
+
+    Arrow reads texts of JSON as times if all of them in a chunk look like times.
+    """
+    if types.is_timestamp(kind):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(without_times(field.type)) for field in kind])
+    return pa.list_(without_times(kind.value_type)) if types.is_list(kind) else kind
+
+
 def is_missing(cell: object) -> bool:
     """True for None, and for what NumPy and pandas have in the place of a missing value."""
     return cell is None or (

@@ -22,7 +22,7 @@ from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import Place, Range, place, read_chunks
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Delimiter, Options
-from dadagrad.data.tables.cells import Batch, columns_of_rows
+from dadagrad.data.tables.cells import Batch, columns_of_rows, without_times
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     NOT_UTF8,
@@ -46,13 +46,11 @@ HEAD_BYTES = 1 << 20
 """Bytes of the first rows, from which kinds of columns are learned."""
 BATCH_ROWS = 1 << 14
 """Rows of a data frame or a Parquet file that are encoded together."""
-
 MAX_DEPTH = 100
 """Most lists and objects of a line of JSON in each other; of 20,000 Arrow's reader crashes."""
 
 _BAD_JSON_ROW = re.compile(r" in row (\d+)")
 _JSON_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"')
-
 
 Chunks = Iterable[tuple[bytes, int]]
 """Whole lines of a file, and their offsets."""
@@ -220,7 +218,12 @@ def read_json(
             table = pa.table({})
             if text:
                 options = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-                table = _flatten(pa_json.read_json(pa.BufferReader(text), options))
+                table = pa_json.read_json(pa.BufferReader(text), options)
+                schema = pa.schema([f.with_type(without_times(f.type)) for f in table.schema])
+                if schema != table.schema:
+                    given = pa_json.ParseOptions(explicit_schema=schema)
+                    table = pa_json.read_json(pa.BufferReader(text), options, given)
+                table = _flatten(table)
                 check_distinct_columns(table.schema.names, path)
             if table.num_columns and table.num_rows != len(line_numbers):
                 raise InputError(
