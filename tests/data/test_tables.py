@@ -446,3 +446,26 @@ def test_texts_of_json_that_look_like_times_stay_as_they_are(tmp_path):
     assert set(data.tags(0)) == {"2024-05-31", "2024-06-01"}
     names = set(data.names(np.arange(data.schema.n_features)).values())
     assert names == {f"{name}={row['c']}" for row in rows[:2] for name in ("c", "in")}
+
+
+def test_the_text_is_the_column_that_is_left(tmp_path):
+    (tmp_path / "a.csv").write_text("good film,1\nbad film,0\n")
+    data = read_dataset(str(tmp_path / "a.csv"), format="text", label=1)
+    first = read_dataset(
+        [{"t": "good film", "label": 1}, {"t": "bad film", "label": 0}], text_column="t"
+    )
+    np.testing.assert_array_equal(dense_dataset(data)[0], dense_dataset(first)[0])
+
+
+def test_a_column_that_is_named_twice_is_one(tmp_path):
+    (tmp_path / "a.csv").write_text("label,a\n1,2\n0,3\n1,5\n")
+    once = read_dataset(str(tmp_path / "a.csv"), columns="a")
+    twice = read_dataset(str(tmp_path / "a.csv"), columns="a,a")
+    np.testing.assert_array_equal(dense_dataset(twice)[0], dense_dataset(once)[0])
+
+
+def test_a_column_of_the_largest_file_that_the_first_lacks_is_of_another_file(tmp_path):
+    (tmp_path / "a.csv").write_text("label,a\n1,2\n0,3\n")
+    (tmp_path / "b.csv").write_text("label,a,b\n1,2,4\n0,3,5\n")
+    with pytest.raises(InputError, match=r"a\.csv has no column 'b', which another file or"):
+        read_dataset([tmp_path / "a.csv", tmp_path / "b.csv"])

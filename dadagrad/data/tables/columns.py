@@ -153,8 +153,9 @@ def learn_columns(
     )
     others = label, row_name, weight
     text_column = options.text_column
-    if text_column is None and options.format == "text":  # the first column but for the label
-        text_column = 0 if label is None else 1
+    if text_column is None and options.format == "text":
+        left = [name for name in names if name not in others]
+        text_column = left[0] if len(left) == 1 else int(label is not None)
     text = None
     if text_column is not None:
         text = find_column(names, text_column, "--text-column", place)
@@ -170,7 +171,7 @@ def learn_columns(
         features = [text]
     else:
         features = [name for name in names if name not in others]
-    features = [name for name in features if name not in ignored]
+    features = [name for name in dict.fromkeys(features) if name not in ignored]
     crossed = {name for cross in options.cross for name in cross}
     for name in categories.difference(features, crossed):
         raise InputError(

@@ -142,7 +142,7 @@ class _Encoding:
 
     def _missing(self, name: str) -> InputError:
         names = self.batch.table.schema.names
-        return no_column(names, name, "the first file or the model", self._source())
+        return no_column(names, name, "another file or the model", self._source())
 
     def _source(self) -> str:
         place = str(self.batch.place(0))

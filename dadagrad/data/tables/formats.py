@@ -102,7 +102,7 @@ def open_text(
         names = set(layout.names)
         for column in encoder.columns:
             if column.name not in names:
-                raise no_column(layout.names, column.name, "the first file or the model", path)
+                raise no_column(layout.names, column.name, "another file or the model", path)
         numbers = frozenset(
             column.name for column in encoder.columns if column.kind in ("number", "code")
         )
@@ -273,7 +273,7 @@ def _check_keys(
     new = {_letters(name) for name in names.difference(columns)}
     for name in absent if head.num_rows else ():
         if len(absent) == len(needed) or _letters(name) in new:
-            raise no_column(sorted(names), name, "the first file or the model", path)
+            raise no_column(sorted(names), name, "another file or the model", path)
     if absent and head.num_rows:
         logger.warning(
             f"{path}: the first rows have no key {listed(list(map(shown, absent)))}; it counts as "
