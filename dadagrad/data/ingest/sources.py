@@ -146,6 +146,12 @@ class FileSource(Source):
             yield replace(NO_ROWS, source_bytes=source_bytes(path))
 
     def dataset(self, known: Format | None) -> Dataset | None:
+        folder = next(filter(os.path.isdir, self.paths), None)
+        if folder is not None and known not in (None, "parquet"):
+            raise InputError(
+                f"{folder} is a dataset, which has its features already, and the format is "
+                f"{known}; leave --format out"
+            )
         return self._stored if known == "parquet" and self._has_arrays(known) else None
 
     @cached_property
