@@ -11,6 +11,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from dadagrad.errors import name_options
+
 logger = logging.getLogger(__name__)
 
 PER_ROW = ("labels", "weights", "row_scale", "queries", "tags", "lines")
@@ -103,7 +105,7 @@ class LeftOut:
     def log(self) -> None:
         """Log the rows that are described, and the number of all if it is larger."""
         for place, problem in self.notes:
-            logger.warning("left out %s: %s", place, problem)
+            logger.warning("left out %s: %s", place, name_options(problem))
         if self.n_rows > len(self.notes):
             logger.warning("left out %s wrong rows in all", f"{self.n_rows:,}")
 

@@ -232,7 +232,7 @@ def test_a_table_may_have_thousands_of_columns(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", ["red,2024-01-01", "7,yesterday", "inf,2024-01-01"])
-def test_cells_of_the_wrong_kind_are_named_or_skipped(tmp_path, wrong):
+def test_cells_of_the_wrong_kind_are_named_or_skipped(tmp_path, caplog, wrong):
     path, out = tmp_path / "a.csv", str(tmp_path / "out")
     right = [f"{n % 2},{n},2024-01-{n + 1:02d}" for n in range(25)]
     path.write_text("\n".join(["y,n,day", *right]))
@@ -242,6 +242,7 @@ def test_cells_of_the_wrong_kind_are_named_or_skipped(tmp_path, wrong):
     with pytest.raises(InputError, match=rf"a\.csv, line 27: column '.*' holds '{cell}'"):
         read_dataset(str(path), like=out)
     assert read_dataset(str(path), like=out, on_error="skip").n_rows == 26
+    assert "(on_error=skip leaves the row out" in caplog.text
 
 
 def test_lines_that_are_no_json_objects_are_skipped_alone(tmp_path):
