@@ -246,8 +246,8 @@ def with_label_columns(
     adopted = []
     for new, old in zip(columns, _columns_at(data, places, columns), strict=True):
         place = f"{data.url}: {old.place}"
-        is_known = new.values is not None and set(old.texts) <= set(new.texts)
-        if (old.names is None) != (new.names is None) and not is_known:
+        shares = new.values is not None and not set(old.texts).isdisjoint(new.texts)
+        if (old.names is None) != (new.names is None) and not shares:
             kinds = ("texts", "numbers") if new.names is None else ("numbers", "texts")
             raise InputError(
                 f"{place} has {kinds[0]}, and the labels of the model are {kinds[1]}; give data "

@@ -187,6 +187,9 @@ def test_a_column_of_weights_counts_rows_several_times(tmp_path, suffix):
     with pytest.raises(InputError, match=r"row 7: the weight, column 'w', is '-1'; every row"):
         train(frame, weight="w", **settings)
     assert train(frame, weight="w", on_error="skip", **settings).report["rows"] == 149
+    report = ingest(frame.drop(columns="w"), str(tmp_path / "out"), like=model)
+    assert "label: column 2 'label'" in report.columns
+    assert "weight" not in report.columns
 
 
 def test_columns_without_names_may_lack_the_label(tmp_path):
@@ -413,6 +416,8 @@ def test_labels_that_are_all_numbers_are_those_of_a_model_of_texts():
     regression = train(numbers.assign(label=numbers.a), loss="squared", step_size=1.0).model
     with pytest.raises(InputError, match="has texts, and the labels of the model are numbers"):
         evaluate(regression, frame)
+    with pytest.raises(InputError, match="has the label 'other', which the model was not"):
+        evaluate(train(numbers, step_size=1.0).model, frame)
 
 
 def test_lines_of_json_without_the_columns_of_a_model_are_refused(tmp_path, caplog):

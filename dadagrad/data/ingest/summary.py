@@ -207,7 +207,7 @@ def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
         if encoder and encoder.label in columns:
             classes = f"{place(encoder.label)} ({classes})"
         parts.append(f"label: {classes}")
-    if encoder and encoder.weight in columns:
+    if encoder and schema.weighted and encoder.weight in columns:
         parts.append(f"weight: {place(encoder.weight)}")
     kinds: dict[str, list[str]] = {}
     for described in encoder.columns if encoder else ():
