@@ -261,6 +261,12 @@ class Dataset(ABC):
         """Sources of the rows that are files, as far as they are known."""
         return []
 
+    @property
+    def lines_of_files(self) -> dict[str, int]:
+        """Number of lines of each file; none unless all rows are lines of files."""
+        sizes = [source.lines_of_files for source in self.sources if source is not self]
+        return {file: n for each in sizes for file, n in each.items()} if all(sizes) else {}
+
     def lines(self, partition: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
         """Source file and line of the rows of a partition, counted from 1; None if not known."""
         return None

@@ -279,9 +279,12 @@ def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
             f"{dataset.url} has no labels (in Parquet, the column must be named 'label'); rows to "
             "be predicted are read with --no-labels"
         )
+    sizes = dataset.lines_of_files
+    first_lines = dict(zip(sizes, np.cumsum([0, *sizes.values()]), strict=False))
 
     def blocks() -> Iterator[Block]:
         for number, partition in enumerate(dataset.partitions):
+            located = dataset.lines(number) if sizes else None
             rows, part = dataset.read(number), dataset.with_partitions([partition])
             yield Block(
                 rows.indptr - rows.indptr[0],
@@ -293,6 +296,7 @@ def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
                 rows.queries,
                 dataset.tags(number),
                 names={name: id for id, name in part.names(rows.vocabulary).items()},
+                lines=located and np.array([first_lines[f] for f in located[0]]) + located[1] - 1,
             )
 
     labels = None if no_labels else schema.label_columns

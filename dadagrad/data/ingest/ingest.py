@@ -148,10 +148,13 @@ def ingest(
             progress=progress,
         )
         schema = collected.schema
+        stored = source.dataset(summary.options.format)
+        sizes = [] if stored is None else list(stored.lines_of_files.items())
+        sizes = sizes or [(path, summary.lines_of_files[n]) for n, path in enumerate(given)]
         provenance = {
-            "sources": given,
+            "sources": [path for path, _ in sizes],
             "options": asdict(summary.options),
-            "lines": [summary.lines_of_files[number] for number in range(len(source.paths))],
+            "lines": [n_lines for _, n_lines in sizes],
             "shuffle": shuffle,
             "skipped": summary.skipped,
             "zero_weight": summary.zero_weight,

@@ -111,15 +111,24 @@ class ZarrDataset(Dataset):
         files = self.provenance.get("sources")
         return list(map(str, files)) if type(files) is list else []
 
+    def _lines_of_sources(self) -> list[int]:
+        sizes = self.provenance.get("lines")
+        sizes = sizes if type(sizes) is list and len(sizes) == len(self.files) else [None]
+        if not all(type(size) is int and 0 <= size <= MAX_COUNT for size in sizes):
+            raise self._corrupt("has no number of lines of each source")
+        return sizes
+
+    @property
+    def lines_of_files(self) -> dict[str, int]:
+        has_lines = bool(self.partitions) and self._reader(0).has("obs/line")
+        return dict(zip(self.files, self._lines_of_sources(), strict=True)) if has_lines else {}
+
     def lines(self, partition: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
         reader, n_rows = self._reader(partition), self.partitions[partition].n_rows
         if not reader.has("obs/line"):
             return None
         lines = reader.read_numbers({"obs/line": (n_rows, "int64")})["obs/line"]
-        files, sizes = self.files, self.provenance.get("lines")
-        sizes = sizes if type(sizes) is list and len(sizes) == len(files) else [None]
-        if not all(type(size) is int and 0 <= size <= MAX_COUNT for size in sizes):
-            raise self._corrupt("has no number of lines of each source")
+        files, sizes = self.files, self._lines_of_sources()
         begins = np.cumsum([0, *sizes])[: max(len(files), 1)]
         numbers = np.searchsorted(begins, lines, side="right") - 1
         return np.array(files or [""], object)[numbers], lines - begins[numbers] + 1
