@@ -323,6 +323,16 @@ def test_booleans_are_the_same_categories_in_all_files(tmp_path):
     assert model.predict_proba({"b": "TRUE"})[0] == pytest.approx(model.predict_proba(frame)[0])
 
 
+def test_whole_numbers_are_the_same_categories_beside_missing_ones(tmp_path):
+    frame = pandas.DataFrame({"zip": [3.0, 44.0, np.nan] * 20, "y": [0, 1, 1] * 20})
+    frame.to_csv(tmp_path / "a.csv", index=False)  # as 3.0 and 44.0
+    model = train(str(tmp_path / "a.csv"), label="y", categories="zip", step_size=0.1).model
+    assert evaluate(model, frame)["unseen"] == 0
+    for cell in (3, 3.0, "3", "3.0"):
+        one = model.predict_proba({"zip": cell})[0]
+        assert one == pytest.approx(model.predict_proba(frame)[0])
+
+
 @pytest.mark.parametrize(
     ("name", "cell"),
     [("age", pandas.Timestamp("2024-05-31")), ("on", 5), ("job", ["cook"]), ("y", ["no"])],

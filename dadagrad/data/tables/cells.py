@@ -20,6 +20,8 @@ MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\
 """Texts that stand for a missing number."""
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 """Other texts of booleans, and those of Arrow."""
+WHOLE_NUMBER = r"^(-?[0-9]+)\.0$"
+"""Texts of whole numbers in a column with missing ones: 3.0 is the category 3."""
 
 DAY = 86_400_000_000
 """Microseconds of a day."""

@@ -17,6 +17,7 @@ from dadagrad.data.reading.files import count_lines
 from dadagrad.data.reading.options import Delimiter, Options
 from dadagrad.data.tables.cells import (
     BOOLEANS,
+    WHOLE_NUMBER,
     Batch,
     is_value,
     suits,
@@ -221,6 +222,7 @@ class _Encoding:
         booleans, which differ in files of other programs, are those of Arrow.
         """
         codes, texts = to_categories(cells)
+        texts = pc.replace_substring_regex(texts, WHOLE_NUMBER, r"\1")
         hashed = self._hash(prefix, texts)
         for written, text in BOOLEANS.items():
             same, other = self._hash(prefix, pa.array([text, written]))

@@ -7,6 +7,7 @@ take longer than the work on one row.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from array import array
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.data.tables.cells import (
     BOOLEANS,
     MISSING,
+    WHOLE_NUMBER,
     Batch,
     as_number,
     columns_of_rows,
@@ -123,6 +125,7 @@ class RowReader:
         for name, kind in self._columns:
             if kind == "category":
                 text = _category(row[name])
+                text = re.sub(WHOLE_NUMBER, r"\1", text) if text.endswith(".0") else text
                 hashes[name] = abs(murmur(f"{name}={BOOLEANS.get(text, text)}"))
                 ids.append(first + (hashes[name] & mask))
             elif kind == "code":
