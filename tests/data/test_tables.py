@@ -351,6 +351,15 @@ def test_dates_have_parts():
     assert {"t", "t.month=1", "t.weekday=0", "t.weekday=2", "t.hour=5"} <= names
 
 
+def test_dates_in_texts_may_have_nanoseconds():
+    times = pandas.date_range("2024-05-31", periods=6, freq="7777777777777ns")
+    frames = [
+        FRAME[["y"]].assign(on=on) for on in (times, times.strftime("%Y-%m-%dT%H:%M:%S.%f789"))
+    ]
+    expected, texts = (dense(frame, categories=(), cross=()) for frame in frames)
+    np.testing.assert_array_equal(texts, expected)
+
+
 def test_strings_that_all_differ_are_left_out_and_said_so(tmp_path, caplog):
     table = pa.table(
         {

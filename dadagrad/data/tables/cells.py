@@ -27,7 +27,8 @@ DAY = 86_400_000_000
 """Microseconds of a day."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-_ZONES = (None, "UTC")
+# Nanoseconds, as polars and pandas write them, last: they end in the year 2262.
+_TIMES = [pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +170,10 @@ def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
     texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
     missing = pc.or_kleene(pc.is_null(texts), pc.is_in(texts, value_set=pa.array(MISSING)))
     texts = pc.if_else(missing, None, texts)
-    for zone in _ZONES:
+    for kind in _TIMES:
         try:
-            times = pc.cast(texts, pa.timestamp("us", zone))
-            return pc.cast(times, pa.timestamp("us")), np.zeros(len(cells), bool)
+            times = pc.cast(pc.cast(texts, kind), pa.timestamp("us"), safe=False)
+            return times, np.zeros(len(cells), bool)
         except pa.ArrowInvalid:
             continue
     times = [_as_time(text) for text in texts.to_pylist()]
@@ -187,10 +188,9 @@ def to_days(times: pa.Array) -> NDArray[np.float64]:
 
 
 def _as_time(text: str | None) -> Any:
-    for zone in _ZONES:
+    for kind in _TIMES:
         try:
-            time = pa.scalar(text).cast(pa.timestamp("us", zone)).cast(pa.timestamp("us"))
-            return time.as_py()
+            return pa.scalar(text).cast(kind).cast(pa.timestamp("us"), safe=False).as_py()
         except pa.ArrowInvalid:
             continue
     return None
