@@ -296,7 +296,7 @@ class LinearModel:
     def _scores_of(self, data: Any) -> Vector:
         if isinstance(data, dict):
             return self._score_entries([self._reader(data)])
-        if isinstance(data, list | tuple) and data:
+        if isinstance(data, list | tuple):
             kind = str if self._is_text else dict
             one_by_one = all(isinstance(row, kind) for row in data)
             if one_by_one and self.schema.of_table:  # a row may lack columns that others have
@@ -344,7 +344,7 @@ class LinearModel:
             is_feature = self.ids[position] == ids
             weights = self.weights[position].astype(np.float64)
             scores.append((values * is_feature) @ weights + self.intercept)
-        return np.array(scores)
+        return np.array(scores).reshape(-1, self.n_outputs)
 
     @cached_property
     def _names_of_labels(self) -> NDArray[Any]:

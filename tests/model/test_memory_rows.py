@@ -167,3 +167,19 @@ def test_dicts_may_leave_out_keys_and_hold_others():
     np.testing.assert_allclose(alone, without[1:], atol=1e-12)
     with pytest.raises(InputError, match=r"no column 'in\.age'"):
         model.predict({"in": 5, "size": 1.0})
+
+
+def test_a_cell_of_a_text_may_be_a_number_or_a_list_of_words():
+    model = dadagrad.train(FRAME, **TEXT, **SETTINGS).model
+    cells = [1234, ["good", "day"], None, 0.5, True, "good day"]
+    together = model.decision_function(pandas.DataFrame({"said": list(map(str, cells[:1]))}))
+    alone = [model.decision_function({"said": cell})[0] for cell in cells]
+    assert alone[0] == pytest.approx(together[0])
+    assert alone[1] == pytest.approx(alone[-1])
+    assert alone[2] == pytest.approx(model.decision_function([""])[0])
+
+
+def test_no_rows_have_no_predictions():
+    model = dadagrad.train(FRAME, **TABLE, **SETTINGS).model
+    assert model.predict([]).shape == (0,)
+    assert model.predict_proba([]).shape == model.predict_proba(FRAME[:0]).shape

@@ -139,7 +139,9 @@ class RowReader:
                 ids += [first + (abs(murmur(word)) & mask) for word in words]
             elif kind == "text":
                 prefix = "" if encoder.is_text else f"{name}="
-                text = "" if is_missing(row[name]) else row[name]
+                cell = row[name]
+                items = cell if isinstance(cell, list | tuple | np.ndarray) else [cell]
+                text = cell if isinstance(cell, str) else " ".join(map(_category, items))
                 runs = runs_of_text(text, encoder.ngrams)
                 signed = [murmur(prefix + run) for run in runs]
                 ids += [first + (abs(hashed) & mask) for hashed in signed]
