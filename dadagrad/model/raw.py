@@ -17,6 +17,7 @@ from dadagrad.data.ingest.collect import plan_reading
 from dadagrad.data.ingest.sources import FileSource, Source, is_raw, make_source
 from dadagrad.data.ingest.workers import WorkerPool
 from dadagrad.data.rows import Rows
+from dadagrad.data.tables.cells import is_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,10 @@ def is_unprepared(trained: Schema, data: Any) -> bool:
 
 
 def _are_texts(trained: Schema, data: Any) -> bool:
-    """True for a list of texts, if features were made of texts; else it is one of paths."""
+    """True for a list of texts, some maybe missing, if features were made of texts."""
     is_text = (trained.feature_space or {}).get("format") == "text"
     is_list = isinstance(data, list | tuple) and len(data) > 0
-    return is_text and is_list and all(isinstance(item, str) for item in data)
+    return is_text and is_list and all(isinstance(item, str) or is_missing(item) for item in data)
 
 
 def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[RawRows]:
@@ -55,7 +56,7 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
     """
     if _are_texts(trained, data):
         text = (trained.feature_space or {})["reading"]["text"]
-        data = pa.table({text: pa.array(data, pa.string())})
+        data = pa.table({text: pa.array(data, pa.string(), from_pandas=True)})
     source = make_source(data)
     sources: list[Source] = [FileSource(path) for path in source.paths] or [source]
     left_out = LeftOut()

@@ -176,7 +176,8 @@ def test_a_cell_of_a_text_may_be_a_number_or_a_list_of_words():
     alone = [model.decision_function({"said": cell})[0] for cell in cells]
     assert alone[0] == pytest.approx(together[0])
     assert alone[1] == pytest.approx(alone[-1])
-    assert alone[2] == pytest.approx(model.decision_function([""])[0])
+    for missing in (["", "good"], [None, "good"], [np.nan, "good"]):
+        assert alone[2] == pytest.approx(model.decision_function(missing)[0])
 
 
 def test_no_rows_have_no_predictions():
