@@ -78,7 +78,7 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
                 raise InputError("an empty name was given; give files, folders or globs")
             if not matches:
                 raise InputError(f"there is no file {source}; give files, folders or globs")
-            files.extend(match for match in matches if not os.path.isdir(match))
+            files += [m for m in matches if not os.path.isdir(m) or m.endswith(".zarr")]
     if not files:
         raise InputError("no source was given; give files, folders or globs")
     return files
