@@ -183,7 +183,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         estimator.n_features_in_ = trained.n_features
         if state.feature_names is not None:
             estimator.feature_names_in_ = state.feature_names
-        return estimator._keep(state, passes=config.passes, calls=0)
+        return estimator._keep(state, passes=trained.report.get("passes", 1), calls=0)
 
     def sparsify(self) -> Self:
         """Make `coef_` a sparse matrix, which is smaller if l1 left few weights; return self."""
@@ -243,7 +243,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         resources = {"threads": self.threads, "client": self.client}
         checkpoints = self.checkpoints if saved else None
         state = fit(data, config, resources, checkpoints, self.verbose, self.callbacks)
-        return self._keep(state, passes=config.passes, calls=0)
+        return self._keep(state, passes=state.report["passes"], calls=0)
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None) -> Self:
         self._check_loss()

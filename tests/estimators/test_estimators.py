@@ -485,6 +485,13 @@ def test_an_interrupted_fit_resumes_from_its_checkpoints(tmp_path):
         model.fit(X, y)
 
 
+def test_passes_of_a_fit_that_stops_early_are_those_that_were_made():
+    X, y = make_data()
+    model = AdaGradClassifier("logistic", holdout=0.2, early_stopping=True, passes=50).fit(X, y)
+    assert 1 < model.n_iter_ == model.report_["passes"] < 50
+    assert AdaGradClassifier.from_model(model.model_).n_iter_ == model.n_iter_
+
+
 # Together with scikit-learn.
 
 
