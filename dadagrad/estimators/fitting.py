@@ -170,7 +170,9 @@ def fit(
     shown = _display(verbose, callbacks)
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         check_settings(CheckpointReader(checkpoints).load().meta["config"], config, checkpoints)
-        result = resume(checkpoints, data=data, **resources, **shown)
+        names = "loss", "regularizer", "preconditioner", "update"
+        objects = {name: getattr(config, name) for name in names}  # a checkpoint has their names
+        result = resume(checkpoints, data=data, **objects, **resources, **shown)
     else:
         result = train(data, config, **resources, checkpoints=checkpoints, **shown)
     if verbose > 0:

@@ -239,3 +239,12 @@ def test_a_run_with_an_own_loss_goes_on(from_disk, tmp_path):
     )
     at_once = dadagrad.train([data, data], config)
     assert dadagrad.train(data, **given).model.digest == at_once.model.digest
+
+
+def test_an_estimator_with_own_objects_resumes_from_its_checkpoints(tmp_path):
+    X, y = np.random.default_rng(0).normal(size=(2, 60, 3))
+    model = dadagrad.AdaGradClassifier(OwnHinge(), regularizer=OwnL1(1e-3), passes=2)
+    digest = model.fit(X, y[:, 0] > 0).model_.digest
+    model.set_params(checkpoints=str(tmp_path / "run"))
+    for _ in range(2):
+        assert model.fit(X, y[:, 0] > 0).model_.digest == digest
