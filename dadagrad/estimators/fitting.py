@@ -31,6 +31,7 @@ from dadagrad.training.initial import (
     InitialState,
     config_of,
     continue_problem,
+    continue_state,
     load_with_state,
 )
 from dadagrad.training.messages import Place
@@ -205,20 +206,20 @@ def partial_fit(
     resources = Resources(threads=threads)
     config = replace(resolve_config(data, config, on_cluster=False), passes=1)
     run = Run(data, config, resources)
+    start = None
     if before is None:
         run.check_memory([], checkpoints=False)
     else:
+        assert before.state is not None
         run.problem = continue_problem(run.problem, before.problem)
+        before.state = continue_state(run.problem, before.state.arrays, before.state.t)
+        place = replace(before.place, cursor=Cursor(), passes=before.place.passes[:1])
+        start = Start(before.state, place)
     warm_up(run.problem, run.messages)
     # The rows of this call count as new ones, beside those of the first pass of `fit`.
     later_passes = () if before is None else before.place.passes[1:]
     with resources.engine(data) as engine:
-        if before is None:
-            start = run.begin(engine)
-        else:
-            assert before.state is not None
-            place = replace(before.place, cursor=Cursor(), passes=before.place.passes[:1])
-            start = Start(before.state, place)
+        start = start or run.begin(engine)
         watcher = run.watch(engine, start, _display(verbose, callbacks)["callbacks"])
         with watcher.events():
             coordinator, complete = run.learn(engine, start, watcher)

@@ -33,6 +33,9 @@ _FIXED = (
 )  # fmt: skip
 """Settings that cannot change where training goes on from a state."""
 
+_DECIDE_COMPILATION = ("regularizer", "batch_size", "l1", "l2")
+"""Settings of which a change is refused where it makes another kind of state."""
+
 
 @dataclass(frozen=True)
 class InitialState:
@@ -88,11 +91,7 @@ class InitialState:
             t = float(arrays.pop("t")[0])
             if problem.n_features > model.n_features:
                 arrays = _grow(arrays, model.n_features, problem.n_features)
-            momentum = zero_state(problem).arrays.get("momentum")
-            # With other streams or penalties it begins anew, or there is none.
-            if momentum is not None and arrays["momentum"].shape != momentum.shape:
-                arrays["momentum"] = momentum
-            return problem, restore_state(problem, arrays, t), earlier
+            return problem, continue_state(problem, arrays, t), earlier
         except (KeyError, ValueError, IndexError) as error:
             raise CorruptionError(f"the state of the initial model does not fit: {error}") from None
 
@@ -130,7 +129,8 @@ def continue_problem(problem: Problem, before: Problem) -> Problem:
     config = replace(config, **choices)
     problem = replace(problem, config=config, scales=before.scales)
     old, new = chosen.to_json(), config.to_json()
-    changes = [(name, old[name], new[name]) for name in _FIXED]
+    fixed = _FIXED if before.compiled == problem.compiled else (*_FIXED, *_DECIDE_COMPILATION)
+    changes = [(name, old[name], new[name]) for name in fixed]
     changes.append(("the number of settings side by side", before.n_settings, problem.n_settings))
     for name, was, value in changes:
         if was != value:
@@ -139,6 +139,15 @@ def continue_problem(problem: Problem, before: Problem) -> Problem:
                 "of the one with the other: give the same, or train from the start"
             )
     return problem
+
+
+def continue_state(problem: Problem, arrays: Mapping[str, AnyArray], t: float) -> TrainingState:
+    """Return the state that had these `arrays` after `t` steps, for the settings of `problem`."""
+    momentum = zero_state(problem).arrays.get("momentum")
+    # With other streams or penalties it begins anew, or there is none.
+    if momentum is not None and arrays["momentum"].shape != momentum.shape:
+        arrays = {**arrays, "momentum": momentum}
+    return restore_state(problem, arrays, t)
 
 
 def _grow(arrays: dict[str, AnyArray], before: int, after: int) -> dict[str, AnyArray]:

@@ -232,6 +232,15 @@ def test_partial_fit_continues_from_fit_and_after_pickling():
         assert (model.n_iter_, model.report_["rows"]) == (1, 3 * N_ROWS)
 
 
+def test_partial_fit_takes_a_regularizer_that_has_changed_or_refuses_it():
+    X, y = make_data()
+    model = AdaGradClassifier(regularizer="l2-ball:radius=9", **IN_ORDER).fit(X, y)
+    model.set_params(regularizer="l2-ball:radius=0.1").partial_fit(X, y)
+    assert np.linalg.norm(model.coef_) == pytest.approx(0.1)
+    with pytest.raises(InputError, match=r"regularizer was 'l2-ball:radius=0\.1' and is None now"):
+        model.set_params(regularizer=None).partial_fit(X, y)
+
+
 @pytest.mark.parametrize("options", [{"update": "arow"}, {}])
 def test_partial_fit_reports_as_fit_does_and_keeps_its_step_size(options):
     X, y = make_data()
