@@ -35,7 +35,7 @@ from dadagrad.training.initial import (
     load_with_state,
 )
 from dadagrad.training.messages import Place
-from dadagrad.training.result import make_model, make_report
+from dadagrad.training.result import TrainResult, make_model, make_report
 from dadagrad.training.run import resume, train
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state.base import TrainingState
@@ -223,18 +223,22 @@ def partial_fit(
         watcher = run.watch(engine, start, _display(verbose, callbacks)["callbacks"])
         with watcher.events():
             coordinator, complete = run.learn(engine, start, watcher)
-    if not complete:
-        raise KeyboardInterrupt("training was interrupted; the model has learned from some rows")
-    report = make_report(coordinator, data, complete, watcher.seconds)
-    report = {name: report[name] for name in _CUMULATIVE}
-    if before is not None:
-        first_rows = sum(metrics.rows for metrics in before.place.passes[:1])
-        report["rows"] += before.report["rows"] - first_rows
-    model = None
-    if not isinstance(data, MemoryDataset):
-        # The model is made while the dataset is open, which knows the names of features.
-        model = make_model(coordinator.problem, coordinator.state, data, report)
-    state = _state_at_end(coordinator, data, report, model)
-    state.place = replace(state.place, passes=state.place.passes + later_passes)
-    state.sparse = before is not None and before.sparse
+            if not complete:
+                raise KeyboardInterrupt(
+                    "training was interrupted; the model has learned from some rows"
+                )
+            report = make_report(coordinator, data, complete, watcher.seconds)
+            report = {name: report[name] for name in _CUMULATIVE}
+            if before is not None:
+                first_rows = sum(metrics.rows for metrics in before.place.passes[:1])
+                report["rows"] += before.report["rows"] - first_rows
+            model = None
+            if not isinstance(data, MemoryDataset):
+                # The model is made while the dataset is open, which knows the names of features.
+                model = make_model(coordinator.problem, coordinator.state, data, report)
+            state = _state_at_end(coordinator, data, report, model)
+            state.place = replace(state.place, passes=state.place.passes + later_passes)
+            state.sparse = before is not None and before.sparse
+            if callbacks is not None:
+                watcher.result = TrainResult(state.model, report, complete, coordinator)
     return state

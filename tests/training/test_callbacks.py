@@ -126,8 +126,10 @@ def test_sweeps_and_estimators_have_callbacks_too():
     sweep(make_data(), step_size=[0.1, 0.3], l1=[0.0, 1e-3], callbacks=[recorder])
     assert recorder.of(EndEvent)[0].result is not None
     X, y = [[0.0, 1.0], [1.0, 0.0]] * 20, [0, 1] * 20
-    AdaGradClassifier(callbacks=[recorder]).fit(X, y).partial_fit(X, y)
+    classifier = AdaGradClassifier(callbacks=[recorder]).fit(X, y).partial_fit(X, y)
     assert len(recorder.of(BeginEvent)) == len(recorder.of(EndEvent)) == 3
+    last = recorder.of(EndEvent)[-1].result
+    assert (last.model.digest, last.report) == (classifier.model_.digest, classifier.report_)
 
 
 def test_what_is_no_callback_is_refused():
