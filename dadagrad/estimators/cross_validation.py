@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -29,7 +30,8 @@ _DOCS = """
     cv : int, cross-validation generator or iterable, default=5
         Folds, as `sklearn.model_selection.check_cv` takes them.
     scoring : str, callable or None, default=None
-        Measure of a model on the rows of a fold; None is `score`.
+        Measure of a model on the rows of a fold, with their weights if it takes them; None is
+        `score`.
 
     Attributes
     ----------
@@ -94,13 +96,18 @@ class CrossValidated(_Estimator):
         weights_train = None if weights is None else weights[train]
         self._fit(X_train, y_train, weights_train, saved=False)  # checkpoints are those of all rows
         fitted, scorer = self._state, check_scoring(self, self.scoring)
-        scores = []
+        scores, weighted = [], {}
+        if weights is not None:
+            test = test[weights[test] > 0]
+            measure = self.score if self.scoring is None else getattr(scorer, "_score_func", scorer)
+            if "sample_weight" in signature(measure).parameters:
+                weighted["sample_weight"] = weights[test]
+        X_test, y_test = _safe_indexing(X, test), _safe_indexing(y, test)
         for number, setting in enumerate(fitted.report["settings"]):
             report = fitted.report | {"best": number}
             self._state = replace(fitted, report=report, _model=None, _coefficients=None)
             diverged = setting["progressive_loss"] is None
-            X_test, y_test = _safe_indexing(X, test), _safe_indexing(y, test)
-            scores.append(np.nan if diverged else float(scorer(self, X_test, y_test)))
+            scores.append(np.nan if diverged else float(scorer(self, X_test, y_test, **weighted)))
         return scores
 
     def _config(self, seed: int) -> TrainConfig:

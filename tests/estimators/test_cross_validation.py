@@ -49,6 +49,28 @@ def test_a_regressor_takes_weights_and_ignores_a_fit_before():
     assert estimator.score(X, y) > 0.8
 
 
+@pytest.mark.parametrize("scoring", [None, "accuracy", lambda model, X, y: model.score(X, y)])
+def test_rows_of_weight_0_do_not_choose(scoring):
+    X, y = make_rows()
+    labels, weights = y > 0, np.tile([0.0, 1.0, 1.0], len(y) // 3)
+    labels[::3] = ~labels[::3]
+    estimator = AdaGradClassifierCV(cv=KFold(2), scoring=scoring, passes=2, **GRID)
+    estimator.fit(X, labels, sample_weight=weights)
+    kept = weights > 0
+    alone = clone(estimator).fit(X[kept], labels[kept])
+    assert estimator.best_score_ == alone.best_score_ > 0.8
+    assert estimator.best_params_ == alone.best_params_
+
+
+def test_scores_have_the_weights_of_the_rows():
+    X, y = make_rows()
+    weights, whole = np.linspace(0.1, 2.0, len(y)), np.arange(len(y))
+    estimator = AdaGradRegressorCV(l1=[1e-5, 10.0], step_size=0.5, cv=[(whole, whole)])
+    estimator.fit(X, y, sample_weight=weights)
+    assert estimator.best_score_ == pytest.approx(estimator.score(X, y, weights))
+    assert estimator.best_score_ != pytest.approx(estimator.score(X, y))
+
+
 def test_the_defaults_compare_no_penalty_with_penalties():
     X, y = make_rows()
     found = AdaGradClassifierCV(cv=2).fit(X, y > 0)
