@@ -72,10 +72,11 @@ def test_a_job_that_restarts_with_other_settings_is_refused(run, places, tmp_pat
     assert again.json["digest"] == digest == Model.load(tmp_path / "m").digest
 
 
-def test_an_interrupt_of_the_terminal_lets_workers_finish_the_round(
-    run, places, tmp_path, whole_digest
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_lets_workers_finish_the_round(
+    run, places, tmp_path, stop, whole_digest
 ):
-    """A terminal signals all processes of the group: workers too."""
+    """A terminal and a batch system signal all processes of the group: workers too."""
     command = [sys.executable, "-m", "dadagrad", "train", str(places.train), "--model", "m"]
     process = subprocess.Popen(
         [*command, *OPTIONS, "--checkpoints", "c", "--checkpoint-every", "2", "--workers", "1"],
@@ -89,10 +90,10 @@ def test_an_interrupt_of_the_terminal_lets_workers_finish_the_round(
         line = process.stderr.readline()
         assert line, "the run ended before it could be stopped"
         saved += line.startswith("saved the checkpoint of step ")
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, stop)
     _, messages = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in messages
+    assert process.returncode == 128 + stop
+    assert not {"Traceback", "warning:"} & set(messages.split())
     assert messages.splitlines()[-1].endswith("go on with `dadagrad resume c`")
     assert run("resume", tmp_path / "c", "--json").json["digest"] == whole_digest
 

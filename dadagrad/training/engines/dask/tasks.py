@@ -24,7 +24,7 @@ from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.skipping import SkippingDataset, skipped_partitions
-from dadagrad.errors import DadagradError, InputError, StorageError
+from dadagrad.errors import DadagradError, InputError, StorageError, signals_to_end
 from dadagrad.problem import Problem
 from dadagrad.storage.memory import resident
 from dadagrad.training.engines import warm_up
@@ -149,12 +149,14 @@ async def prepare(problem: Problem) -> None:
 
 
 def dask_setup(worker: object) -> None:
-    """Ignore interrupts, which a terminal sends to the coordinator and to all workers.
+    """Ignore the signals that stop a run: the coordinator needs the workers for a last checkpoint.
 
-    Dask calls this in every worker of a cluster that is started for a run.
+    A terminal or a batch system sends them to all processes of a run. Dask calls this in every
+    worker of a cluster that is started for a run.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in signals_to_end():
+            signal.signal(number, signal.SIG_IGN)
 
 
 def partitions() -> PartitionCache:
