@@ -263,9 +263,9 @@ class Dataset(ABC):
 
     @property
     def lines_of_files(self) -> dict[str, int]:
-        """Number of lines of each file; none unless all rows are lines of files."""
+        """Largest number of lines of each file; none unless all rows are lines of files."""
         sizes = [source.lines_of_files for source in self.sources if source is not self]
-        return {file: n for each in sizes for file, n in each.items()} if all(sizes) else {}
+        return {f: n for n, f in sorted((n, f) for s in sizes for f, n in s.items()) if all(sizes)}
 
     def lines(self, partition: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
         """Source file and line of the rows of a partition, counted from 1; None if not known."""

@@ -510,11 +510,13 @@ def test_a_dataset_that_is_cut_again_keeps_features_labels_tags_and_names(tmp_pa
 def test_a_dataset_made_of_several_keeps_their_lines(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.csv").write_text(CATS.replace(",u", f",{name}.csv "))
-    ingest(tmp_path / "a.csv", tmp_path / "a.zarr", id="name")
+    ingest([tmp_path / "b.csv", tmp_path / "a.csv"], tmp_path / "a.zarr", id="name")
+    shorter = (tmp_path / "b.csv").read_text().split("\n")[:31]
+    (tmp_path / "b.csv").write_text("\n".join(shorter))
     ingest(tmp_path / "b.csv", tmp_path / "b.zarr", like=tmp_path / "a.zarr")
     ingest(tmp_path / "[ab].zarr", tmp_path / "both", partition_nnz=50)
     data = open_dataset(str(tmp_path / "both"))
-    assert data.n_rows == 80
+    assert data.n_rows == 110
     for number in range(len(data.partitions)):
         files, lines = data.lines(number)
         places = [f"{file[-5:]} {line - 2}" for file, line in zip(files, lines, strict=True)]

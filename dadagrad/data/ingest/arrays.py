@@ -284,7 +284,9 @@ def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
 
     def blocks() -> Iterator[Block]:
         for number, partition in enumerate(dataset.partitions):
-            located = dataset.lines(number) if sizes else None
+            lines = None
+            if sizes and (located := dataset.lines(number)) is not None:
+                lines = np.array([first_lines[f] for f in located[0]], np.int64) + located[1] - 1
             rows, part = dataset.read(number), dataset.with_partitions([partition])
             yield Block(
                 rows.indptr - rows.indptr[0],
@@ -296,7 +298,7 @@ def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
                 rows.queries,
                 dataset.tags(number),
                 names={name: id for id, name in part.names(rows.vocabulary).items()},
-                lines=located and np.array([first_lines[f] for f in located[0]]) + located[1] - 1,
+                lines=lines,
             )
 
     labels = None if no_labels else schema.label_columns
