@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import wraps
 from inspect import Parameter, Signature
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,8 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.tables.formats import is_frame, to_table
 from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 MORE_PARAMETERS = dict.fromkeys(
     ("random_state", "threads", "client", "checkpoints", "callbacks")
@@ -72,6 +75,21 @@ def make_init(cls: type, defaults: Mapping[str, Any]) -> Callable[..., None]:
     initialize.__module__, initialize.__name__ = cls.__module__, "__init__"
     initialize.__qualname__ = f"{cls.__qualname__}.__init__"
     return initialize
+
+
+def unchanged_by_failure(method: Method) -> Method:
+    """Make a method of an estimator leave it as it was before if the method fails."""
+
+    @wraps(method)
+    def guarded(estimator: Any, *args: Any, **keywords: Any) -> Any:
+        before = estimator.__dict__.copy()
+        try:
+            return method(estimator, *args, **keywords)
+        except BaseException:
+            estimator.__dict__ = before
+            raise
+
+    return cast(Method, guarded)
 
 
 FLOATS = (np.float64, np.float32)

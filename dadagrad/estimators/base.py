@@ -34,6 +34,7 @@ from dadagrad.estimators.arguments import (
     make_init,
     open_stored,
     seed_of,
+    unchanged_by_failure,
 )
 from dadagrad.estimators.fitting import FittedState, fit, partial_fit, restore
 from dadagrad.model.evaluate import score_partitions
@@ -230,6 +231,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         """
         return self._partial_fit(X, y, sample_weight)
 
+    @unchanged_by_failure
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, query: Any = None, *, saved: bool = True
     ) -> Self:

@@ -16,7 +16,7 @@ from sklearn.utils import _safe_indexing, indexable
 from dadagrad.config import SWEPT, TrainConfig
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.errors import InputError
-from dadagrad.estimators.arguments import check_weights, is_stored, seed_of
+from dadagrad.estimators.arguments import check_weights, is_stored, seed_of, unchanged_by_failure
 from dadagrad.estimators.classifier import AdaGradClassifier
 from dadagrad.estimators.regressor import AdaGradRegressor
 
@@ -54,6 +54,7 @@ class CrossValidated(_Estimator):
     _more_parameters = {"l1": _L1, "cv": 5, "scoring": None}  # noqa: RUF012
     _more_parameter_docs = _DOCS
 
+    @unchanged_by_failure
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Choose a setting by cross-validation, and train with it on all rows.
 

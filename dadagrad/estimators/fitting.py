@@ -165,7 +165,7 @@ def fit(
         warnings.warn(
             "a Dask client is active, and training runs in this process; client='current' trains "
             "on its workers, and threads=N in this process without this warning",
-            stacklevel=4,
+            stacklevel=5,
         )
     config = resolve_config(data, config, on_cluster=resources["client"] is not None)
     shown = _display(verbose, callbacks)

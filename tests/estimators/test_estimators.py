@@ -30,7 +30,14 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dadagrad import AdaGradClassifier, AdaGradRegressor, InputError, dataset_from_arrays, ingest
+from dadagrad import (
+    AdaGradClassifier,
+    AdaGradClassifierCV,
+    AdaGradRegressor,
+    InputError,
+    dataset_from_arrays,
+    ingest,
+)
 from dadagrad.data.dataset import MemoryDataset
 
 UPDATES = ["dual-averaging", "mirror-descent", "ftrl"]
@@ -492,6 +499,16 @@ def test_an_interrupted_fit_resumes_from_its_checkpoints(tmp_path):
         clone(model).set_params(l1=0.1).fit(data)
     with pytest.raises(InputError, match="not what the run"):
         model.fit(X, y)
+
+
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was():
+    X, y = make_data()
+    for model in (AdaGradClassifier(), AdaGradClassifierCV(l1=[0.0, 0.1], cv=2)):
+        predicted = model.fit(X, y).predict(X)
+        with pytest.raises(InputError, match="fits in 32 bits"):
+            model.fit(np.full((4, 3), 1e300), list("abab"))
+        assert_array_equal(model.predict(X), predicted)
+        assert (model.classes_.tolist(), model.n_features_in_) == ([0, 1], 12)
 
 
 def test_passes_of_a_fit_that_stops_early_are_those_that_were_made():
