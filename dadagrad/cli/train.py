@@ -147,9 +147,9 @@ def train(
         run_to_resume = checkpoints if CheckpointReader(checkpoints).list() else None
     if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
-    if model is not None and not dry_run and run_to_resume is None:
-        check_destinations(model, checkpoints, overwrite=overwrite)
-        if trace is not None:
+    if model is not None and not dry_run:
+        check_destinations(model, checkpoints, overwrite=overwrite or run_to_resume is not None)
+        if trace is not None and run_to_resume is None:
             check_new_file(trace, overwrite)
     values = {} if file is None else _read_settings(file)
     values |= {name: value for name, value in settings.items() if value is not None}
@@ -173,6 +173,7 @@ def train(
         show_dry_run(prediction, display)
         return
     holdout = None if holdout is None else absolute(holdout)
+    check_data(rows, config, holdout, resources)
     metadata: dict[str, Any] = {
         "model": absolute(model),
         "holdout": holdout,
@@ -189,7 +190,6 @@ def train(
         meta |= {"notes": metadata}
         _resume(display, callbacks, resources, run_to_resume, meta, rows, on_error, trace)
         return
-    check_data(rows, config, holdout, resources)
     result = dadagrad.train(
         rows,
         config,

@@ -67,6 +67,13 @@ def test_a_job_that_restarts_with_other_settings_is_refused(run, places, tmp_pat
     error = run(*command, *settings[2:], "--or-resume", "--l1", 0.5).error
     assert error.startswith(f"the run at {tmp_path / 'c'} has other settings: ")
     assert "l1 is 0.0 there and 0.5 here, passes is 2 there and 1 here; give the same" in error
+    same = (*command, *settings, "--or-resume")
+    for options, message in (
+        (("--model", places.test), "holds a dataset; give --model a folder of its own"),
+        (("--holdout", tmp_path / "none"), "no dataset at"),
+    ):
+        answer = run(*same, *options)
+        assert message in answer.error  # alone: the run is not resumed before
     # The step size of the run was given, and "auto" stands for any.
     again = run(*command, "--passes", 2, "--loss", "logistic", "--or-resume", "--json")
     assert again.json["digest"] == digest == Model.load(tmp_path / "m").digest
