@@ -45,7 +45,7 @@ def evaluate(model: str, data: str, on_error: OnError, display: Display) -> None
         if confusion is not None:
             pairs = zip(classes, confusion[number], strict=True)
             shown["predicted as"] = ", ".join(f"{other} {count:,.0f}" for other, count in pairs)
-        print_facts(shown, title=f"class {name} ({facts['weight']:,.0f} rows)")
+        print_facts(shown, title=f"class {name} (weight {facts['weight']:,.0f})")
 
 
 @click.command(cls=GroupedCommand)

@@ -16,6 +16,8 @@ def test_evaluate(run, places):
     assert result | {"seconds": 0} == expected | {"seconds": 0}
     answer = run("evaluate", places.model, places.test)
     assert f"error {expected['error']:.5g}" in " ".join(answer.stdout.split())
+    weight = expected["classes"]["1"]["weight"]
+    assert f"class 1 (weight {weight:,.0f})" in answer.lines
     assert "predicted as" in answer.stdout
     assert answer.stderr == ""
 
