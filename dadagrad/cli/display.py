@@ -49,7 +49,7 @@ class Display(ProgressDisplay):
 
 def output_width() -> int:
     """Columns of stdout; without a terminal, lines are not cut."""
-    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    has_width = (sys.stdout is not None and sys.stdout.isatty()) or "COLUMNS" in os.environ
     return shutil.get_terminal_size().columns if has_width else 10_000
 
 

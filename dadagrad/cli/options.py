@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial, wraps
+from itertools import chain
 from typing import Any, TypeVar
 
 import click
@@ -84,6 +85,8 @@ class GroupedCommand(click.Command):
             raise InputError(self._with_options(str(error), ctx)) from error
 
     def _with_options(self, message: str, ctx: click.Context) -> str:
+        values = (value if isinstance(value, tuple) else (value,) for value in ctx.params.values())
+        given = list(chain.from_iterable(values))
         for param in self.params:
             name, option = str(param.name), param.opts[0]
             is_default = ctx.get_parameter_source(name) is ParameterSource.DEFAULT
@@ -93,7 +96,10 @@ class GroupedCommand(click.Command):
                 # A short name may be another word of the sentence.
                 shown = f"--{option[2:]}" if param.is_flag else rf"{option} \1"
                 message = re.sub(rf"(?<![\w'`/:.,(-]){name}=([^\s,;)]+)", shown, message)
-                boundary = r"(?<![\w'/=-])" if "_" in name else r"^|(?<=like and )|(?<=leave )"
+                # The first word may be a URL of that name.
+                start = r"^|" if name not in given else ""
+                inside = r"(?<![\w'/=-])" if "_" in name else r"(?<=like and )|(?<=leave )"
+                boundary = start + inside
                 message = re.sub(rf"(?:{boundary}){name}\b(?!=)", option, message)
         return message
 
@@ -248,7 +254,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 
     try:
         n_bytes = parse_bytes(value) if value[:1].isdigit() else 0
-    except ValueError:
+    except (ValueError, OverflowError):
         n_bytes = 0
     if n_bytes < 1:
         raise click.BadParameter(f"{value!r} is not an amount of memory, such as 8GB or 500MB")

@@ -4,6 +4,9 @@ import gzip
 import os
 import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -129,6 +132,18 @@ def test_output_that_nobody_reads_or_that_has_no_place(places):
     with open("/dev/full", "w") as full:
         done = run_python(*command, stdout=full, code=2)
     assert done.stderr.startswith("dadagrad: error: No space left on device")
+    shell = ["sh", "-c", '"$0" "$@" >&-', sys.executable, *map(str, command)]
+    assert subprocess.run(shell, stderr=subprocess.PIPE).stderr == b""
+
+
+def test_a_path_may_have_the_name_of_an_option(run, places, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(places.model, "model")
+    error = run("train", places.train, "--model", "m", "--checkpoints", "model").error
+    assert error == "model holds a model; give --checkpoints a folder of its own"
+    Path("weight").write_text("good 1:1\n")
+    error = run("ingest", "weight", "--format", "svmlight", "--out", "d").error
+    assert error.startswith("weight, line 1: label is 'good'")
 
 
 def test_paths_with_spaces_umlauts_tildes_and_slashes(run, places, tmp_path, monkeypatch):

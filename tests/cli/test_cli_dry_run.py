@@ -59,6 +59,6 @@ def test_a_run_that_cannot_fit_is_the_same_error_with_and_without_it(run, places
 
 
 def test_memory_must_be_an_amount(run, places):
-    for memory in ("much", "0", "-1GB", "1 XB", ""):
+    for memory in ("much", "0", "-1GB", "1 XB", "1e400", ""):
         error = run("train", places.train, "--dry-run", "--memory", memory).error
         assert "is not an amount of memory" in error
