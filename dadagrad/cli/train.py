@@ -162,9 +162,9 @@ def train(
         data, reading, display, resources,
         like=initial_model, shuffle=values.get("shuffle"), on_error=on_error,
     )  # fmt: skip
-    share = None if holdout is None else _share(holdout)
-    if share is not None:
-        values["holdout"], holdout = share, None
+    if holdout is not None:
+        share = _share(holdout)
+        values["holdout"], holdout = share or 0.0, None if share else holdout
     initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
     config = make_config(None if initial is None else initial.config, values)
     rows = rows if initial is None else initial.adopt(rows)

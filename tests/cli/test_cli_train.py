@@ -165,7 +165,9 @@ def test_options_replace_the_settings_of_a_file(run, places, tmp_path):
         loss="logistic", l1=1e-5, step_size=0.2, low=-2.0, shuffle=False, batch_size=1, streams=1,
         class_weight={-1: 3.0}, scale_columns=False,
     )  # fmt: skip
-    run(*arguments, "--shuffle", "--json", "--overwrite")
+    file.write_text(f"holdout = 0.2\n{file.read_text()}")
+    result = run(*arguments, "--shuffle", "--holdout", places.test, "--json", "--overwrite").json
+    assert (result["rows"], result["holdout"]["rows"]) == (3000, 1000)
     config = config_of(tmp_path / "m")
     assert config.shuffle
     assert config.class_weight == {"-1": 2, "1": 0.5}
