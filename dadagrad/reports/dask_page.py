@@ -16,6 +16,7 @@ from typing import Any
 from distributed import Client, Scheduler, SchedulerPlugin
 from tornado import web
 
+from dadagrad.clusters import seconds
 from dadagrad.reports.document import Document, base
 from dadagrad.reports.page import HEADERS, answer
 from dadagrad.storage.documents import strict_json
@@ -53,7 +54,11 @@ def install(client: Client) -> bool:
 def send(client: Client, document: Document) -> None:
     """Send new content of the page; a scheduler that is lost is a matter of the run."""
     with suppress(OSError, TimeoutError, RuntimeError):
-        client.sync(getattr(client.scheduler, _HANDLER), document=strict_json(document))
+        client.sync(
+            getattr(client.scheduler, _HANDLER),
+            document=strict_json(document),
+            callback_timeout=seconds("connect-timeout"),
+        )
 
 
 class RunPage(SchedulerPlugin):
@@ -126,8 +131,8 @@ class RunPage(SchedulerPlugin):
                 parts = GaugeMetricFamily(
                     "dadagrad_part_seconds", "Time of threads and workers", labels=["part"]
                 )
-                for name, seconds in (training.get("seconds_by_part") or {}).items():
-                    parts.add_metric([name], seconds)
+                for name, value in (training.get("seconds_by_part") or {}).items():
+                    parts.add_metric([name], value)
                 yield parts
 
         self._collector = Collector()

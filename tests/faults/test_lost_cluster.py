@@ -15,6 +15,7 @@ from helpers.fault_cases import CONFIG, At
 from helpers.processes import START_SECONDS, wait_until
 
 from dadagrad import TrainingError, train
+from dadagrad.reports.dashboard import Dashboard
 from dadagrad.training.engines.dask import monitor
 
 
@@ -61,7 +62,7 @@ def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(
     message, seconds = LOSSES[loss]
     at = At(25, lambda: loss(cluster))
     with pytest.raises(TrainingError) as caught:
-        at.train(cluster, data)
+        at.train(cluster, data, callbacks=[Dashboard()])  # the scheduler shows the run, too
     assert at.since < seconds
     at.join()
     advice = "when the cluster is back, go on from the last checkpoint with `dadagrad resume`"

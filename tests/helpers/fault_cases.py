@@ -60,9 +60,10 @@ class At:
         assert self.begun is not None, "the run was over before the fault"
         return time.monotonic() - self.begun
 
-    def train(self, cluster, data, config=CONFIG, **options):
+    def train(self, cluster, data, config=CONFIG, *, callbacks=(), **options):
         """Train on `cluster` while the fault happens."""
-        result = train(data, config, client=cluster.address, callbacks=[self], **options)
+        callbacks = [self, *callbacks]
+        result = train(data, config, client=cluster.address, callbacks=callbacks, **options)
         self.join()
         return result
 
