@@ -8,7 +8,7 @@ from helpers.training_cases import bits
 
 import dadagrad.clusters  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad import train
-from dadagrad.training.engines.dask import monitor
+from dadagrad.clusters import monitor
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from distributed import Client
 from helpers.fault_cases import CONFIG, At
 from helpers.processes import START_SECONDS, wait_until
 
-from dadagrad import TrainingError, train
+from dadagrad import DadagradError, TrainingError, ingest, train
+from dadagrad.clusters import monitor
 from dadagrad.reports.dashboard import Dashboard
-from dadagrad.training.engines.dask import monitor
 
 
 def kill_scheduler(cluster):
@@ -48,17 +48,23 @@ LOSSES = {
 """Faults, what the run says, and the seconds in which it says it."""
 
 
-@pytest.mark.parametrize(
+each_loss = pytest.mark.parametrize(
     "loss",
     [pytest.param(x, marks=pytest.mark.slow if "_scheduler" in x.__name__ else []) for x in LOSSES],
 )
-def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(
-    loss, cluster, data, monkeypatch, caplog
-):
+
+
+@pytest.fixture
+def impatient(monkeypatch):
     settings = dask.config.config["dadagrad"]
     monkeypatch.setitem(settings, "no-workers-timeout", "1s")
     monkeypatch.setitem(settings, "connect-timeout", "3s")
     monkeypatch.setattr(monitor, "WARN_SECONDS", 0.5)
+
+
+@each_loss
+@pytest.mark.usefixtures("impatient")
+def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(loss, cluster, data, caplog):
     message, seconds = LOSSES[loss]
     at = At(25, lambda: loss(cluster))
     with pytest.raises(TrainingError) as caught:
@@ -71,6 +77,24 @@ def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(
     assert (warning in caplog.text) == (loss is kill_workers)
     if loss is not kill_workers:
         cluster.scheduler.kill()  # the next test gets another
+
+
+@each_loss
+@pytest.mark.usefixtures("impatient")
+def test_an_ingest_ends_in_time_if_its_cluster_does_not_come_back(loss, cluster, tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:1 2:0.5\n0 2:1\n" * 1_000_000)  # several tasks
+    begun = []
+
+    def lose(*counts):
+        if not begun:
+            begun.append(time.monotonic())
+            loss(cluster)
+
+    with pytest.raises(DadagradError, match="; when the cluster is back, start again"):
+        ingest(tmp_path / "a.svm", str(tmp_path / "out"), client=cluster.address, progress=lose)
+    assert time.monotonic() - begun[0] < LOSSES[loss][1]
+    if loss is not kill_workers:
+        cluster.scheduler.kill()
 
 
 class TestCommandLine:
@@ -147,7 +171,7 @@ def test_a_result_on_a_worker_that_froze_comes_from_another(cluster):
         assert client.submit(os.getpid, key="known", **on_frozen).result(10) == process_of[frozen]
         kept = client.submit(os.getpid, key="kept", **on_frozen)
         wait_until(kept.done, START_SECONDS, "the result")
-        watching = monitor.ClusterMonitor(client, set)
+        watching = monitor.ClusterMonitor(client, TrainingError)
         try:
             wait_until(lambda: watching.take_status() is not None, 10, "the monitor to know both")
             process.send(signal.SIGSTOP)

@@ -5,10 +5,11 @@ The workers of a cluster write runs of a shuffle to a store, from which others r
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,8 +18,12 @@ from typing import Any
 from dadagrad.data.blocks import Block
 from dadagrad.data.external_shuffle import ExternalShuffle, LocalRun, Run, SavedRun
 from dadagrad.data.ingest.summary import SourceSummary
+from dadagrad.errors import DadagradError
 from dadagrad.settings import Number
 from dadagrad.storage.store import Storage
+
+CHECK_SECONDS = 1.0
+"""Time to wait for a result before the state of the cluster is checked."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +56,27 @@ class WorkerPool:
             for arguments in zip(*items, strict=False):
                 pending.append(self._submit(function, *arguments))
                 if len(pending) >= self._max_pending:
-                    yield pending.popleft().result()
+                    yield self._result(pending.popleft())
             while pending:
-                yield pending.popleft().result()
+                yield self._result(pending.popleft())
         finally:
             for future in pending:
                 future.cancel()
 
+    def _result(self, future: Any) -> Any:
+        return future.result()
+
 
 class ClusterPool(WorkerPool):
-    """Workers of a Dask cluster, which must see the same files as this process."""
+    """Workers of a Dask cluster, which must see the same files as this process.
 
-    def __init__(self, client: Any) -> None:
+    `check` is called while results are waited for, and raises an error if the cluster is lost.
+    """
+
+    def __init__(self, client: Any, check: Callable[[], None]) -> None:
         super().__init__(self._call, 2 * max(sum(client.nthreads().values()), 1))
         self._client = client
+        self._check = check
 
     def share(self, value: Any) -> Any:
         """Send a value to all workers; the result stands for it among the items."""
@@ -77,6 +89,17 @@ class ClusterPool(WorkerPool):
             function = partial(_call_block_function, function, task.function)
             arguments = (block, *others)
         return self._client.submit(_on_worker, function, *arguments, pure=False)
+
+    def _result(self, future: Any) -> Any:
+        gathering = self._client.gather(future, asynchronous=True)
+        waiting = asyncio.run_coroutine_threadsafe(gathering, self._client.loop.asyncio_loop)
+        while not wait([waiting], timeout=CHECK_SECONDS).done:
+            self._check()
+        return waiting.result()
+
+
+def _cluster_lost(reason: str) -> DadagradError:
+    return DadagradError(f"{reason}; when the cluster is back, start again")
 
 
 def _call_block_function(function: Any, block_function: Any, block: Any, *others: Any) -> Any:
@@ -98,9 +121,14 @@ def worker_pool(workers: int, client: Any = None) -> Iterator[WorkerPool]:
     Number(whole=True, minimum=1).convert("workers", workers)
     if client is not None:
         from dadagrad.clusters import connected
+        from dadagrad.clusters.monitor import ClusterMonitor
 
         with connected(client) as opened:
-            yield ClusterPool(opened)
+            monitor = ClusterMonitor(opened, _cluster_lost)
+            try:
+                yield ClusterPool(opened, monitor.check)
+            finally:
+                monitor.stop()
     elif workers == 1:
         yield WorkerPool(None)
     else:

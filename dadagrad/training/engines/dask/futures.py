@@ -21,8 +21,8 @@ from distributed import Client, Future, KilledWorker, as_completed
 from distributed.scheduler import NoValidWorkerError
 
 from dadagrad.clusters import count
+from dadagrad.clusters.monitor import ClusterMonitor
 from dadagrad.errors import DadagradError, TrainingError
-from dadagrad.training.engines.dask.monitor import ClusterMonitor, run_lost
 from dadagrad.training.messages import Event
 
 ToEvents: TypeAlias = Callable[[Any], list[Event]]
@@ -73,7 +73,7 @@ class PendingTasks:
         self._count = 0
         self._tasks: dict[str, _Task] = {}
         self._completed = as_completed(with_results=True, raise_errors=False, loop=client.loop)
-        self.monitor = ClusterMonitor(client, self._busy_workers)
+        self.monitor = ClusterMonitor(client, run_lost, self._busy_workers)
 
     def _busy_workers(self) -> set[str]:
         return {task.worker for task in list(self._tasks.values()) if task.worker is not None}
@@ -192,6 +192,13 @@ class PendingTasks:
 def identity(job: object) -> object:
     """Return the job, as the result of a task: workers get it from each other, and only once."""
     return job
+
+
+def run_lost(reason: str) -> TrainingError:
+    """Return the error of a run that has lost its cluster."""
+    return TrainingError(
+        f"{reason}; when the cluster is back, go on from the last checkpoint with `dadagrad resume`"
+    )
 
 
 def _task_error(error: BaseException) -> BaseException:

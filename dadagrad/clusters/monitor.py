@@ -1,4 +1,4 @@
-"""Monitoring of a cluster during a run: its workers, and whether its scheduler answers.
+"""Monitoring of a cluster: its workers, and whether its scheduler answers.
 
 Dask tells a client only that its connection to the scheduler has ended: without workers, or with a
 scheduler that hangs, a task stays pending for ever.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dadagrad.clusters import seconds
-from dadagrad.errors import TrainingError
+from dadagrad.errors import DadagradError
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ LOOK_SECONDS = 1.0
 """Time between two requests; each takes the scheduler about a millisecond."""
 
 WARN_SECONDS = 5.0
-"""Time without a running worker after which the user is told why the run waits."""
+"""Time without a running worker after which the user is told what is waited for."""
 
 ATTEMPTS = 3
 """Requests without an answer after which a scheduler counts as lost. Time alone does not count:
@@ -52,12 +52,18 @@ class ClusterStatus:
 class ClusterMonitor:
     """Asks the scheduler of `client` for its status again and again, until `stop`.
 
-    `busy_workers` returns the workers that have tasks of the run. `n_retired` workers have left
-    because the cluster was to have fewer.
+    `lost` makes the error of `check` out of a reason. `busy_workers` returns the workers that have
+    tasks. `n_retired` workers have left because the cluster was to have fewer.
     """
 
-    def __init__(self, client: Any, busy_workers: Callable[[], set[str]]) -> None:
+    def __init__(
+        self,
+        client: Any,
+        lost: Callable[[str], DadagradError],
+        busy_workers: Callable[[], set[str]] = set,
+    ) -> None:
         self._client = client
+        self._lost = lost
         self._busy_workers = busy_workers
         self.n_retired = 0
         self._workers: set[str] = set()
@@ -91,16 +97,16 @@ class ClusterMonitor:
     def check(self) -> None:
         """Check that waiting for results makes sense.
 
-        Raises `TrainingError` if the scheduler has gone, or has not answered for
+        Raises the error of `lost` if the scheduler has gone, or has not answered for
         ``dadagrad.connect-timeout``, or there has been no running worker for
         ``dadagrad.no-workers-timeout``.
         """
         if self._client.status != "running":
-            raise run_lost("the connection to the scheduler was lost")
+            raise self._lost("the connection to the scheduler was lost")
         if self.is_lost:
-            raise run_lost(f"the scheduler has not answered for {self._answer_seconds:g} seconds")
+            raise self._lost(f"the scheduler has not answered for {self._answer_seconds:g} seconds")
         if self._seconds_without > self._max_seconds_without:
-            raise run_lost(f"{self._no_worker()} for {self._max_seconds_without:g} seconds")
+            raise self._lost(f"{self._no_worker()} for {self._max_seconds_without:g} seconds")
         if self._seconds_without > WARN_SECONDS and not self._warned:
             limit = self._max_seconds_without
             logger.warning("%s; waiting up to %g seconds for some", self._no_worker(), limit)
@@ -149,10 +155,3 @@ class ClusterMonitor:
             keys = await scheduler.processing(workers=None)
             processing = frozenset(key for worker in running for key in keys.get(worker, ()))
         return ClusterStatus(running, n_idle, processing)
-
-
-def run_lost(reason: str) -> TrainingError:
-    """Return the error of a run that has lost its cluster."""
-    return TrainingError(
-        f"{reason}; when the cluster is back, go on from the last checkpoint with `dadagrad resume`"
-    )
