@@ -304,9 +304,10 @@ class LinearModel:
                 one_by_one = same and len(data) <= _MAX_SINGLE
             if one_by_one:
                 return self._score_entries(map(self._reader, data))
-        if getattr(data, "format", None) == "csr" and data.shape[0] == 1:
+        if getattr(data, "format", None) == "csr" and data.shape[0] <= 1:
             self._check_width(data.shape[1])
-            return self._score_entries([(data.indices, data.data.astype(np.float32))])
+            entries = data.indices, data.data.astype(np.float32)
+            return self._score_entries([entries] * data.shape[0])
         if _is_small_matrix(data):
             self._check_width(data.shape[1])
             known = slice(self.ids.searchsorted(data.shape[1]))  # all, or those of a narrower one

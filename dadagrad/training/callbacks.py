@@ -277,7 +277,10 @@ class _RoundFunction(Callback):
 def as_callbacks(items: Callbacks | None) -> list[Callback]:
     """Return objects for callbacks; `InputError` for what is none."""
     callbacks: list[Callback] = []
-    for each in [items] if callable(items) or isinstance(items, Callback) else items or ():
+    given: Iterable[Any] = () if items is None else [items]
+    if isinstance(items, Iterable) and not isinstance(items, Callback) and not callable(items):
+        given = items
+    for each in given:
         if isinstance(each, Callback):
             callbacks.append(each)
         elif callable(each) and not isinstance(each, type):

@@ -184,3 +184,5 @@ def test_no_rows_have_no_predictions():
     model = dadagrad.train(FRAME, **TABLE, **SETTINGS).model
     assert model.predict([]).shape == (0,)
     assert model.predict_proba([]).shape == model.predict_proba(FRAME[:0]).shape
+    ids = dadagrad.train((np.eye(2), [0, 1]), step_size=0.5).model
+    assert ids.predict(scipy.sparse.csr_array((0, 2))).shape == (0,)
