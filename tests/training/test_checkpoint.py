@@ -78,7 +78,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path):
     assert len(list(Path(url).iterdir())) == 2 + 2 + 1  # manifests, folders of parts, and the claim
     with pytest.raises(InputError, match=r"no checkpoint of step 1 at .*steps \[4, 5\]"):
         CheckpointReader(url).load(1)
-    with pytest.raises(InputError, match="keep=0"):
+    with pytest.raises(InputError, match="keep must be a whole number of at least 1, not 0"):
         CheckpointWriter(url, keep=0)
 
 

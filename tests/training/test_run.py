@@ -1,6 +1,7 @@
 """`train` as a whole: what it reports, what it refuses, and what it holds in memory."""
 
 import json
+import math
 import os
 from dataclasses import replace
 
@@ -106,6 +107,16 @@ class TestRefused:
         (name,) = settings
         with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1"):
             train(make_data(), CONFIG, **settings)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [{"save_seconds": -1}, {"save_seconds": math.nan}, {"save_every": 0}, {"keep": "x"}],
+    )
+    def test_no_time_or_number_of_checkpoints(self, tmp_path, settings):
+        (name,) = settings
+        with pytest.raises(InputError, match=f"{name} must be a .* number"):
+            train(make_data(), CONFIG, checkpoints=str(tmp_path / "run"), **settings)
+        assert not (tmp_path / "run").exists()
 
     @pytest.mark.parametrize(
         "settings", [{"workers": 1, "client": "tcp://x:1"}, {"workers": 1, "threads": 2}]

@@ -15,6 +15,7 @@ from dadagrad.data.dataset import IN_MEMORY, Dataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import SCALES, Problem
+from dadagrad.settings import Number
 from dadagrad.training.callbacks import LearningCurve
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.shards import join_shards, stored_state
@@ -57,6 +58,8 @@ class CheckpointSaver(CheckpointWriter):
         seconds: float | None = None,
         new: bool = False,
     ) -> None:
+        Number(whole=True, minimum=1, optional=True).convert("save_every", every)
+        Number(above=0.0, optional=True).convert("save_seconds", seconds)
         super().__init__(url, keep=keep, new=new)
         self.every, self.seconds = every, None if every is not None else seconds
         self.config = config

@@ -24,7 +24,8 @@ from dataclasses import replace
 from typing import Self
 from uuid import uuid4
 
-from dadagrad.errors import InputError, StorageError
+from dadagrad.errors import StorageError
+from dadagrad.settings import Number
 from dadagrad.storage.arrays import ArrayRecord, sync, write_arrays
 from dadagrad.storage.documents import UnknownVersion, timestamp
 from dadagrad.storage.store import Storage
@@ -52,8 +53,7 @@ class CheckpointWriter:
     def __init__(
         self, url: str | os.PathLike[str] | Storage, *, keep: int = 3, new: bool = False
     ) -> None:
-        if keep < 1:
-            raise InputError(f"keep={keep} was given; at least 1 checkpoint must be kept")
+        Number(whole=True, minimum=1).convert("keep", keep)
         self._storage = url if isinstance(url, Storage) else Storage(url)
         self._keep = keep
         self._sequence = 0
