@@ -164,7 +164,8 @@ def train(
     )  # fmt: skip
     if holdout is not None:
         share = _share(holdout)
-        values["holdout"], holdout = share or 0.0, None if share else holdout
+        values["holdout"] = share or 0.0
+        holdout = holdout if share is None else None
     initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
     config = make_config(None if initial is None else initial.config, values)
     rows = rows if initial is None else initial.adopt(rows)

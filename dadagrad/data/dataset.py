@@ -11,7 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -265,7 +265,7 @@ class Dataset(ABC):
     def lines_of_files(self) -> dict[str, int]:
         """Largest number of lines of each file; none unless all rows are lines of files."""
         sizes = [source.lines_of_files for source in self.sources if source is not self]
-        return {f: n for n, f in sorted((n, f) for s in sizes for f, n in s.items()) if all(sizes)}
+        return {f: max(n.get(f, 0) for n in sizes) for f in chain(*sizes)} if all(sizes) else {}
 
     def lines(self, partition: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
         """Source file and line of the rows of a partition, counted from 1; None if not known."""

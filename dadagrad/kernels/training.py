@@ -842,7 +842,7 @@ def dual_weights(state, hyperparameters, t, weights):
     flat = weights.reshape(-1) if n_groups == 1 else np.empty(n_local * width, weights.dtype)
     for b in range(n_groups):
         settings, sums = _dual_settings(step_size[b], l1[b], l2[b], t, real), state[b].reshape(-1)
-        for j in range(len(flat)):
+        for j in range(len(flat)):  # LLVM vectorises a loop over flat arrays
             flat[j] = _dual_weight(sums[2 * j], sums[2 * j + 1], settings, fixed)
         if n_groups > 1:
             weights[:, b * width : (b + 1) * width] = flat.reshape(n_local, width)

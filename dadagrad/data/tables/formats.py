@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from dadagrad.data.blocks import MAX_NOTES
@@ -22,7 +21,7 @@ from dadagrad.data.parquet import arrow_errors
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import Place, Range, place, read_chunks
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Delimiter, Options
-from dadagrad.data.tables.cells import Batch, columns_of_rows, without_times
+from dadagrad.data.tables.cells import Batch, columns_of_rows, table_of_json
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
     NOT_UTF8,
@@ -46,6 +45,7 @@ HEAD_BYTES = 1 << 20
 """Bytes of the first rows, from which kinds of columns are learned."""
 BATCH_ROWS = 1 << 14
 """Rows of a data frame or a Parquet file that are encoded together."""
+
 MAX_DEPTH = 100
 """Most lists and objects of a line of JSON in each other; of 20,000 Arrow's reader crashes."""
 
@@ -217,13 +217,7 @@ def read_json(
         try:
             table = pa.table({})
             if text:
-                options = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-                table = pa_json.read_json(pa.BufferReader(text), options)
-                schema = pa.schema([f.with_type(without_times(f.type)) for f in table.schema])
-                if schema != table.schema:
-                    given = pa_json.ParseOptions(explicit_schema=schema)
-                    table = pa_json.read_json(pa.BufferReader(text), options, given)
-                table = _flatten(table)
+                table = _flatten(table_of_json(text))
                 check_distinct_columns(table.schema.names, path)
             if table.num_columns and table.num_rows != len(line_numbers):
                 raise InputError(
