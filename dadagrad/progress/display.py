@@ -250,23 +250,20 @@ class RunDisplay(Callback):
     def __init__(self, display: ProgressDisplay) -> None:
         self._display = display
         self._stack = ExitStack()
-        self._progress: Bar | RunTable | None = None
+        self._update: Callable[[RoundEvent], None]
 
     def on_begin(self, event: BeginEvent) -> None:
         display, rows = self._display, event.rows_done
         if rows and event.checkpoints is not None:
             display.say(f"resuming after {rows:,} rows")
         if display.shows_table:
-            self._progress = RunTable(display.say, rows, has_errors=event.has_errors)
+            self._update = RunTable(display.say, rows, has_errors=event.has_errors).update
         else:
-            self._progress = self._stack.enter_context(display.bar("pass 1", before=rows))
+            bar = self._stack.enter_context(display.bar("pass 1", before=rows))
+            self._update = partial(_update_bar, bar)
 
     def on_round(self, event: RoundEvent) -> None:
-        assert self._progress is not None, "a run begins before its rounds"
-        if isinstance(self._progress, RunTable):
-            self._progress.update(event)
-        else:
-            _update_bar(self._progress, event)
+        self._update(event)
 
     def on_end(self, event: EndEvent) -> None:
         self._stack.close()
