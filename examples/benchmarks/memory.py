@@ -11,34 +11,18 @@ allocator of the C library holds back depends on how threads happen to meet.
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
 import reporting
+from measuring import call_apart, peak_memory
 
-from dadagrad import ingest, open_dataset
+from dadagrad import ingest, open_dataset, train
 from dadagrad.data.synthetic import Corpus
 
 LIMIT = 1.10
 PARTITIONS_AT_ONCE = 3  # one in use, and two that are read ahead
-MEASURE = """
-import json, re, resource, sys
-from pathlib import Path
-from dadagrad import TrainConfig, train
-
-report = train(sys.argv[1], TrainConfig(step_size=float(sys.argv[2]))).report
-status = Path("/proc/self/status")
-if status.exists():  # Linux: getrusage would answer with the parent's peak, if that is higher
-    peak = 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", status.read_text())[1])
-else:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    peak *= 1 if sys.platform == "darwin" else 1024
-error = report["progressive_error"]
-print(json.dumps({"peak": peak, "seconds": report["seconds"], "error": error}))
-"""
 
 
 def main() -> None:
@@ -52,7 +36,7 @@ def main() -> None:
     runs = []
     for rows in lengths:
         data = prepare(options.folder, Corpus(rows, options.features, 66.0))
-        rounds = [measure(data, options.step_size) for _ in range(options.rounds)]
+        rounds = [call_apart(measure, str(data), options.step_size) for _ in range(options.rounds)]
         runs.append(
             (data, {key: statistics.median(run[key] for run in rounds) for key in rounds[0]})
         )
@@ -93,12 +77,11 @@ def prepare(folder: Path, corpus: Corpus) -> Path:
     return data
 
 
-def measure(data: Path, step_size: float) -> dict[str, float]:
-    """Train in a new process; its peak of resident memory in bytes, seconds and error."""
-    command = [sys.executable, "-c", MEASURE, str(data), str(step_size)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    measured: dict[str, float] = json.loads(done.stdout)
-    return measured
+def measure(data: str, step_size: float) -> dict[str, float]:
+    """Train; the peak of this process's memory in bytes, seconds and error."""
+    report = train(data, step_size=step_size).report
+    error = report["progressive_error"]
+    return {"peak": peak_memory(), "seconds": report["seconds"], "error": error}
 
 
 def expected(data: Path) -> int:

@@ -8,7 +8,6 @@ in which the bytes that a part reads and writes can be copied.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import reporting
 from crc32c import crc32c
+from measuring import seconds_of
 from memory import prepare
 
 from dadagrad import Dataset, open_dataset, train
@@ -78,12 +78,6 @@ def main() -> None:
         f"the memory copies {bandwidth / 1e9:.1f} GB/s (read and written):"
     )
     reporting.publish("parts", f"{intro}\n\n{reporting.table(header, lines)}", options.markdown)
-
-
-def seconds_of(call: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
 
 
 def read_into(path: Path, buffer: memoryview) -> None:

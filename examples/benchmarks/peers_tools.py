@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import measuring
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
@@ -348,7 +349,7 @@ def main(name: str, folder: Path, limit: float) -> None:
         wall, cpu, part = time.perf_counter(), time.process_time(), Part(order)
         predict = tool.fit(part, **chosen)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        peak, predicted = peak_memory(), predict(test)
+        peak, predicted = measuring.peak_memory(), predict(test)
         n_outputs = predicted.scores.shape[1]
         n_columns = len(np.unique(part.x.indices)) * n_outputs
         measured = {"seconds": wall, "cpu": cpu, "peak": peak, "disk": part.size(tool.form),
@@ -385,12 +386,6 @@ def quality(predicted: Predictions, y: NDArray[np.int64]) -> dict[str, float]:
     if predicted.probabilities is not None:
         metrics["log_loss"] = float(log_loss(y, predicted.probabilities, labels=list(classes)))
     return metrics
-
-
-def peak_memory() -> int:
-    """Most bytes of memory that this program has had (not what started it, as getrusage has)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 if __name__ == "__main__":

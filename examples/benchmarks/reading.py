@@ -7,16 +7,15 @@ is justified as long as it saves more than 10 % of a pass.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import numpy as np
 import reporting
 import zarr
 from crc32c import crc32c
+from measuring import seconds_of
+from memory import prepare
 from zarr.buffer import cpu
 
-from dadagrad import TrainConfig, ingest, open_dataset, train
+from dadagrad import TrainConfig, open_dataset, train
 from dadagrad.data.synthetic import Corpus
 
 ARRAYS = ("X/data", "X/indices", "X/indptr", "obs/label", "var/feature")
@@ -27,12 +26,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=15)
     options = parser.parse_args()
-    folder = options.folder / f"reading-{options.rows}"
-    if not (folder / "data" / "zarr.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        Corpus(options.rows).write_text(folder / "text")
-        ingest(folder / "text", str(folder / "data"))
-    data = open_dataset(str(folder / "data"))
+    folder = prepare(options.folder, Corpus(options.rows))
+    data = open_dataset(str(folder))
     numbers = range(len(data.partitions))
 
     def decoder() -> None:
@@ -41,7 +36,7 @@ def main() -> None:
 
     def zarr_python() -> None:
         for partition in data.partitions:
-            root, chunks = folder / "data" / partition.name, {}
+            root, chunks = folder / partition.name, {}
             for path in ("", *ARRAYS):
                 for file in (root / path).glob("zarr.json" if not path else "c/*"):
                     content = file.read_bytes()
@@ -58,7 +53,7 @@ def main() -> None:
     training()  # compiles
     calls = (decoder, zarr_python, training)
     # In turn, and the fastest of each: whatever else the machine does hits all of them.
-    rounds = [[duration(call) for call in calls] for _ in range(options.repeats)]
+    rounds = [[seconds_of(call) for call in calls] for _ in range(options.repeats)]
     seconds = [min(times) for times in zip(*rounds, strict=True)]
     names = ("decoder", "zarr-python", "training pass, with the decoder")
     rows = [
@@ -67,13 +62,6 @@ def main() -> None:
     ]
     text = reporting.table(["", "milliseconds", "share of a pass"], rows)
     reporting.publish("reading", text, options.markdown)
-
-
-def duration(call: Callable[[], None]) -> float:
-    """Seconds that a call takes."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

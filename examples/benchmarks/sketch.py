@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
 import reporting
+from measuring import seconds_of
 from threadpoolctl import threadpool_limits
 
 from dadagrad.optim.preconditioners import Full, Sketch
@@ -91,7 +91,7 @@ def learn(update: Update, rows: np.ndarray) -> float:
             now = update.step(now, row[:, None])
             update.weights(now)
 
-    return timed(rows, walk)
+    return seconds_of(walk) / len(rows)
 
 
 def decompose(rows: np.ndarray, rank: int) -> float:
@@ -101,13 +101,7 @@ def decompose(rows: np.ndarray, rank: int) -> float:
         for start in range(0, len(rows), rank):
             np.linalg.svd(rows[start : start + rank], full_matrices=False)
 
-    return timed(rows, walk)
-
-
-def timed(rows: np.ndarray, run: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    run()
-    return (time.perf_counter() - start) / len(rows)
+    return seconds_of(walk) / len(rows)
 
 
 if __name__ == "__main__":

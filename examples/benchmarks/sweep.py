@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import reporting
+from measuring import seconds_of
 from memory import prepare
 
 from dadagrad import sweep, train
@@ -41,7 +42,10 @@ def main() -> None:
         }
         for name, grid in GRIDS.items():
             runs[name] = lambda grid=grid, holdout=holdout: sweep(data, holdout=holdout, **grid)
-        rounds = [[seconds(run) for run in runs.values()] for _ in range(options.rounds + 1)]
+        rounds = [
+            [seconds_of(run, time.process_time) for run in runs.values()]
+            for _ in range(options.rounds + 1)
+        ]
         least = [min(each) for each in zip(*rounds[1:], strict=True)]
         for name, cost in zip(runs, least, strict=True):
             place = "no" if holdout == 0.0 else "a tenth of the rows"
@@ -51,12 +55,6 @@ def main() -> None:
     text += reporting.table(header, lines)
     text += f"\n\nGoal: 16 settings at most {GOAL:g} times one run."
     reporting.publish("sweep", text, options.markdown)
-
-
-def seconds(run: Callable[[], Any]) -> float:
-    begun = time.process_time()
-    run()
-    return time.process_time() - begun
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ up to 2^20 of them.
 
 from __future__ import annotations
 
-import multiprocessing
-import re
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import reporting
 from criteo_rows import StandIn
+from measuring import call_apart, peak_memory, seconds_of
 
 from dadagrad import ingest
 
@@ -36,9 +34,7 @@ def main() -> None:
         source = write(options.folder / f"criteo-{n_rows}.tsv", n_rows)
         for names, keep_names in (("as by default", None), ("kept", True), ("not kept", False)):
             arguments = str(source), str(options.folder / "table"), keep_names, options.rounds
-            context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(1, mp_context=context) as process:
-                seconds, peak = process.submit(measure, *arguments).result()
+            seconds, peak = call_apart(measure, *arguments)
             rate = 60e-6 * n_rows / seconds
             lines.append([f"{n_rows:,}", names, f"{rate:.2f}", f"{peak / 1e6:.0f}"])
     header = ("rows", "names of features", "M rows a minute and core", "peak memory, MB")
@@ -65,14 +61,12 @@ def write(path: Path, n_rows: int) -> Path:
 
 def measure(source: str, out: str, keep_names: bool | None, rounds: int) -> tuple[float, int]:
     """The least processor time of an ingest, and the peak of this process's memory in bytes."""
-    times = []
-    for _ in range(rounds + 1):
-        begun = time.process_time()
+
+    def run() -> None:
         ingest(source, out, label=0, keep_names=keep_names, overwrite=True)
-        times.append(time.process_time() - begun)
-    peak = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
-    assert peak is not None, "this script needs Linux"
-    return min(times[1:]), 1024 * int(peak[1])
+
+    times = [seconds_of(run, time.process_time) for _ in range(rounds + 1)]
+    return min(times[1:]), peak_memory()
 
 
 if __name__ == "__main__":

@@ -12,12 +12,9 @@ With --check it fails where a prediction of the client's memory is more than 15 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +23,9 @@ from typing import Any
 import numpy as np
 import reporting
 from dask_processes import dask_cluster
+from measuring import call_apart, peak_memory
 
+from dadagrad import TrainConfig, dry_run, train
 from dadagrad.data.dataset import Schema
 from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows
@@ -34,23 +33,6 @@ from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.storage.store import Storage
 
 TOLERANCE = 0.15
-CLIENT = """
-import json, re, sys
-from pathlib import Path
-from dadagrad import TrainConfig, dry_run, train
-
-def peak():
-    return 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
-
-if __name__ == "__main__":
-    data, config, scheduler, checkpoints = json.loads(sys.argv[1])
-    config = TrainConfig(**config)
-    predicted = dry_run(data, config, client=scheduler, checkpoints=checkpoints).to_json()
-    result = train(data, config, client=scheduler, checkpoints=checkpoints)
-    report = {key: result.report[key] for key in ("seconds", "steps", "bytes_per_step")}
-    report |= {"predicted": predicted, "peak": peak(), "nonzeros": len(result.model.ids)}
-    print(json.dumps(report))
-"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +40,7 @@ class Case:
     """A way to train, the number of features and the workers."""
 
     way: str
-    config: dict[str, object]
+    config: TrainConfig
     hash_bits: int
     workers: int
     memory_limit: str
@@ -66,8 +48,8 @@ class Case:
 
 CASES = (
     # With a penalty streams have no momentum, which would be half of the state again.
-    Case("streams", {"streams": 16, "rounds": 40, "l1": 1e-12}, 29, 4, "3GB"),
-    Case("batches", {"batch_size": 1_600}, 28, 1, "2GB"),
+    Case("streams", TrainConfig(streams=16, rounds=40, l1=1e-12), 29, 4, "3GB"),
+    Case("batches", TrainConfig(batch_size=1_600), 28, 1, "2GB"),
 )
 
 
@@ -96,7 +78,8 @@ def run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     folder = options.folder / f"wide-run-{os.getpid()}"
     with dask_cluster(case.workers, "--memory-limit", case.memory_limit) as address:
         first = look_at_workers(address, case.workers)
-        ran = train_apart(data, case.config, address, folder if options.checkpoints else None)
+        checkpoints = str(folder) if options.checkpoints else None
+        ran = call_apart(predict_and_train, str(data), case.config, address, checkpoints)
         last = look_at_workers(address, case.workers)
     shutil.rmtree(folder, ignore_errors=True)
     if first.keys() != last.keys():
@@ -167,15 +150,15 @@ def draw(number: int, n_rows: int, words: int, bits: int) -> Rows:
     return Rows.from_csr(indptr, ids[first], values, labels)
 
 
-def train_apart(
-    data: Path, config: dict[str, object], address: str, checkpoints: Path | None
+def predict_and_train(
+    data: str, config: TrainConfig, address: str, checkpoints: str | None
 ) -> dict[str, Any]:
-    """Predict and train in a new process; what it printed."""
-    url = str(checkpoints) if checkpoints else None
-    command = [sys.executable, "-c", CLIENT, json.dumps([str(data), config, address, url])]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3600)
-    ran: dict[str, Any] = json.loads(done.stdout)
-    return ran
+    """The prediction, parts of the report, and the peak of this process's memory in bytes."""
+    predicted = dry_run(data, config, client=address, checkpoints=checkpoints).to_json()
+    result = train(data, config, client=address, checkpoints=checkpoints)
+    report = {key: result.report[key] for key in ("seconds", "steps", "bytes_per_step")}
+    peak, nonzeros = peak_memory(), len(result.model.ids)
+    return report | {"predicted": predicted, "peak": peak, "nonzeros": nonzeros}
 
 
 def look_at_workers(address: str, n_workers: int) -> dict[int, int]:
@@ -184,12 +167,7 @@ def look_at_workers(address: str, n_workers: int) -> dict[int, int]:
 
     with Client(address, set_as_default=False) as client:
         client.wait_for_workers(n_workers, timeout=60)
-        return dict(client.run(_process_and_peak).values())
-
-
-def _process_and_peak() -> tuple[int, int]:
-    match = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
-    return os.getpid(), 1024 * int(match[1]) if match else 0
+        return {process: peak_memory(process) for process in client.run(os.getpid).values()}
 
 
 if __name__ == "__main__":
