@@ -13,7 +13,7 @@ import numpy as np
 import reporting
 from quality_sets import RealSet, a9a, census, imdb, mnist
 
-from dadagrad import dataset_from_arrays, evaluate, train
+from dadagrad import evaluate, train
 from dadagrad.optim.calibration import CALIBRATIONS
 from dadagrad.training.result import calibrate
 
@@ -41,8 +41,8 @@ def main() -> None:
 
 def errors(data: RealSet, loss: str, passes: int) -> list[str]:
     """Calibration error of each kind of calibration of the same model."""
-    test = dataset_from_arrays(data.test_x, data.test_y)
-    result = train(dataset_from_arrays(data.x, data.y), loss=loss, passes=passes)
+    rows, test = data.datasets()
+    result = train(rows, loss=loss, passes=passes)
     end, model = result.coordinator, result.model
     cells = []
     for kind in CALIBRATIONS:

@@ -28,7 +28,7 @@ import vw
 from numpy.typing import NDArray
 from quality_sets import CHOSEN_ON, CONFIRMED_ON, RealSet
 
-from dadagrad import TrainConfig, dataset_from_arrays, evaluate, train
+from dadagrad import TrainConfig, evaluate, train
 
 RATES = (0.1, 0.25, 1.0, 2.0, 4.0)
 STREAMS = (16, 64)
@@ -70,7 +70,7 @@ def of_streams(options: argparse.Namespace) -> str:
 
 def stream_errors(data: RealSet) -> list[float]:
     """Errors of one stream by the defaults, and of `STREAMS` with what it chose."""
-    rows, test = dataset_from_arrays(data.x, data.y), dataset_from_arrays(data.test_x, data.test_y)
+    rows, test = data.datasets()
     model = train(rows).model
     chosen = TrainConfig.from_json(model.report["config"])
     several = (train(rows, replace(chosen, streams=streams)).model for streams in STREAMS)
@@ -119,7 +119,7 @@ def errors_on(data: RealSet, orders: int) -> dict[str, NDArray[np.float64]]:
 
 
 def ours(data: RealSet) -> dict[str, float]:
-    rows, test = dataset_from_arrays(data.x, data.y), dataset_from_arrays(data.test_x, data.test_y)
+    rows, test = data.datasets()
     return {loss: evaluate(train(rows, loss=loss).model, test)["error"] for loss in LOSSES}
 
 

@@ -9,7 +9,6 @@ import lzma
 import re
 import tarfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import scipy.sparse
 from criteo_rows import StandIn, features
 from numpy.typing import NDArray
 
-from dadagrad import Dataset, ingest, open_dataset
+from dadagrad import Dataset, dataset_from_arrays
 from dadagrad.data.synthetic import Corpus
 
 CENSUS_TRAIN = 199_523
@@ -52,6 +51,11 @@ class RealSet:
         """The same with the rows to learn from in a random order."""
         order = np.random.default_rng(seed).permutation(len(self.y))
         return RealSet(self.x[order], self.y[order], self.test_x, self.test_y)
+
+    def datasets(self) -> tuple[Dataset, Dataset]:
+        """Datasets to learn from and to test on."""
+        test = dataset_from_arrays(self.test_x, self.test_y)
+        return dataset_from_arrays(self.x, self.y), test
 
 
 def split(x: Any, y: Sequence[Any] | NDArray[Any], n_train: int) -> RealSet:
@@ -287,42 +291,6 @@ def read_reviews(data: Path) -> tuple[list[str], list[str], int]:
                 parts[part].append((text, label))
     texts, labels = zip(*parts["train"], *parts["test"], strict=True)
     return list(texts), list(labels), len(parts["train"])
-
-
-def ingest_reviews(source: Path, folder: Path, name: str) -> Dataset:
-    """The reviews called "test", or "train-SEED" for an order, ingested if they are not yet."""
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {part: folder / f"{part}.tsv" for part in ("train", "test")}
-    if not texts["test"].exists():
-        split_reviews(source / "imdb" / "aclImdb_labelled.tsv.xz", texts)
-    part, _, seed = name.partition("-")
-    if not (folder / name / "zarr.json").exists():
-        ingest(
-            texts[part],
-            str(folder / name),
-            format="text",
-            ngrams=2,
-            hash_bits=21,
-            binary=True,
-            norm="l2",
-            shuffle=int(seed) if seed else None,
-            workers=2,
-            overwrite=True,
-        )
-    return open_dataset(str(folder / name))
-
-
-def split_reviews(archive: Path, texts: dict[str, Path]) -> None:
-    """Cut ``split, label, id, rating, text`` into one file of ``label, text`` for each split."""
-    with ExitStack() as stack:
-        files = {
-            part: stack.enter_context(open(path, "w", encoding="utf-8"))
-            for part, path in texts.items()
-        }
-        lines = stack.enter_context(lzma.open(archive, "rt", encoding="utf-8", newline="\n"))
-        for line in lines:
-            part, label, _, _, text = line.split("\t", 4)
-            files[part].write(f"{label}\t{text}")
 
 
 # Census

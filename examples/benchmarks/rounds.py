@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import reporting
-from criteo_rows import StandIn, features
 from merge_rules import Array, Changes, Rule, divided, stretch, walk
-from quality_sets import RealSet, a9a, census, imdb, one_hot, split, w8a
+from quality_sets import RealSet, a9a, census, criteo, imdb, w8a
 
-from dadagrad import Dataset, TrainConfig, dataset_from_arrays, evaluate, train
+from dadagrad import Dataset, TrainConfig, evaluate, train
 from dadagrad.data.rows import Rows
 from dadagrad.problem import Problem, make_problem
 from dadagrad.training.coordinator.merge import merge_common, merge_shard, shards
@@ -32,17 +31,8 @@ from dadagrad.training.state.slices import FeatureSlice
 ORDERS = 2
 STREAMS, MANY_STREAMS = (16, 64), (16, 64, 256, 1024)
 ROUNDS = (10, 20, 40, 80, 160)
-CRITEO_ROWS, CRITEO_BITS = 200_000, 20
 GROUP, INNER = 8, 10
 """Streams of a group, and how often they merge between two merges of all groups."""
-
-
-def criteo(data: Path) -> RealSet:
-    """Rows of the shape of Criteo's, hashed; the last fifth to test on."""
-    blocks = list(StandIn(CRITEO_ROWS).blocks())
-    ids = np.concatenate([features(block, CRITEO_BITS) for block in blocks])
-    clicked = np.concatenate([block.clicked for block in blocks])
-    return split(one_hot(ids), clicked, CRITEO_ROWS * 4 // 5)
 
 
 SETS: dict[str, Callable[[Path], RealSet]] = {
@@ -135,9 +125,7 @@ class Task:
 
     @classmethod
     def of(cls, data: RealSet, seed: int) -> Task:
-        part = data.ordered(seed)
-        rows = dataset_from_arrays(part.x, part.y)
-        test = dataset_from_arrays(part.test_x, part.test_y)
+        rows, test = data.ordered(seed).datasets()
         model = train(rows, threads=1).model
         config = TrainConfig.from_json(model.report["config"])
         return cls(rows, test, config, evaluate(model, test)["error"])
