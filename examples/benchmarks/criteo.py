@@ -209,7 +209,8 @@ def run_dadagrad(folder: Path, config: TrainConfig) -> Result:
 def run_vw(folder: Path, options: Iterable[str]) -> Result:
     model = folder / "model.vw"
     done = vw.run(*options, "-f", str(model))
-    metrics = quality(vw.margins(model, folder / "test.vw"), read_labels(folder))
+    scores = vw.scores(model, "--data", str(folder / "test.vw"))[:, 0]
+    metrics = quality(scores, read_labels(folder))
     return Result(metrics.log_loss, metrics.auc, done.loss, done.seconds, done.cpu_seconds)
 
 

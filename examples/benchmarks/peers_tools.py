@@ -125,12 +125,8 @@ def fit_vw(part: Part, *, loss: str = "logistic", **settings: Any) -> Fitted:
     vw.run(*vw_flags(part, part.folder), "--loss_function", loss, "-f", str(model), *flags)
 
     def predict(rows: Part) -> Predictions:
-        raw, readable = rows.folder / "raw", rows.folder / "readable"
-        vw.run(*vw_flags(part, rows.folder)[:4], "--testonly", "-i", str(model),
-               "--raw_predictions", str(raw), "--readable_model", str(readable))  # fmt: skip
-        lines = [line.split() for line in raw.read_text().splitlines()]
-        words = [line[: part.n_classes] if part.n_classes > 2 else line[:1] for line in lines]
-        scores = np.array([[float(word.split(":")[-1]) for word in line] for line in words])
+        readable, data = rows.folder / "readable", vw_flags(part, rows.folder)[:4]
+        scores = vw.scores(model, *data, "--readable_model", str(readable))
         with open(readable) as file:
             entries = (line.partition(":")[::2] for line in file)
             values = [value.split()[0] for index, value in entries if index.isdigit()]

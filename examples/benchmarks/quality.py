@@ -137,13 +137,8 @@ def vowpal_wabbit(data: RealSet) -> dict[str, float]:
             model, cache = folder / "model", folder / "cache"
             loss = vw.run("--data", str(folder / "train.vw"), "--cache_file", str(cache), "-f",
                           str(model), *flags, *options).loss  # fmt: skip
-            predictions = folder / "predictions"
-            vw.run("--data", str(folder / "test.vw"), "--testonly", "-i", str(model),
-                   "--predictions", str(predictions))  # fmt: skip
-            scores = np.array(
-                [float(line.split()[0]) for line in predictions.read_text().splitlines()]
-            )
-            classes = scores - 1 if multi else scores > 0
+            scores = vw.scores(model, "--data", str(folder / "test.vw"))
+            classes = scores.argmax(axis=1) if multi else scores[:, 0] > 0
             return loss, float(np.mean(classes != data.test_y))
 
         hinge = ("--loss_function", "hinge")

@@ -42,15 +42,16 @@ def run(*options: str) -> Pass:
     return Pass(seconds, loss, cpu_seconds)
 
 
-def margins(model: Path, text: Path) -> NDArray[np.float64]:
-    """The margin of each row of `text` by the saved `model`.
+def scores(model: Path, *options: str) -> NDArray[np.float64]:
+    """The scores of rows by a saved model, (n_rows, n_outputs); `options` name the rows.
 
     Raw predictions are read: VW clips the others to the range of the labels, -1 to 1, where the
     ties would spoil the area under the ROC curve.
     """
-    raw = text.with_suffix(".raw")
-    run("--data", str(text), "--testonly", "-i", str(model), "--raw_predictions", str(raw))
-    return np.array([float(line.split()[0]) for line in raw.read_text().splitlines()])
+    raw = model.with_name("raw")
+    run(*options, "--testonly", "-i", str(model), "--raw_predictions", str(raw))
+    lines = raw.read_text().splitlines()
+    return np.array([[float(word.split(":")[-1]) for word in line.split()] for line in lines])
 
 
 def write_text(data: Dataset, path: Path) -> None:
