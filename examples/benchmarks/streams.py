@@ -8,8 +8,8 @@ Streams learn from rows of their own, one step per row, and are merged 40 times.
 *Rules* compares ways to merge the streams' sums, by the error on the test rows at the best step
 size of a grid, and at three times that; `rounds.py` compares ways to cut a pass into rounds.
 *Penalty* shows what becomes of l1 where a coordinate has a time of its own, and where all have that
-of all rows. *Runs* is the public API: `dadagrad.train` with streams beside the online pass.
-*A cluster* is two Dask workers on this machine: batches beside streams.
+of all rows. *Cluster* is two Dask workers on this machine: batches beside streams. `quality.py`
+compares the errors of streams by the defaults with those of one stream.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ GRIDS = {
 }
 SETS: dict[str, Callable[[Path], RealSet]] = {"a9a": a9a, "w8a": w8a, "census": census}
 STREAMS = (16, 64)
-GOALS = {16: 0.099, 64: 0.102}
 PENALTIES = {"IMDB": 1e-5, "a9a": 1e-3, "w8a": 1e-4, "census": 1e-4}
 LOCAL = TrainConfig(batch_size=1, streams=16)
 
@@ -182,27 +181,6 @@ def with_one_time(measure: Callable[[], str]) -> str:
         merge_module.merge_streams = merge_streams
 
 
-def runs(tasks: Sequence[Task], options: argparse.Namespace) -> str:
-    lines, outcomes = [], []
-    for task in tasks:
-        cells = [task.name]
-        configs = [TrainConfig(batch_size=1)]
-        configs += [replace(LOCAL, streams=streams) for streams in STREAMS]
-        for config in configs:
-            result = train(task.rows, config)
-            error = evaluate(result.model, task.test)["error"]
-            cells.append(f"{error:.4f} ({result.report['step_size']:g})")
-            if task.name == "IMDB" and config.n_streams > 1:
-                outcomes.append("reached" if error <= GOALS[config.n_streams] else "missed")
-        lines.append(cells)
-    header = ["step size auto", "online", *(f"{streams} streams" for streams in STREAMS)]
-    goals = " and ".join(f"{goal} ({streams} streams)" for streams, goal in GOALS.items())
-    return (
-        f"Test error, and the step size that was found:\n\n{reporting.table(header, lines)}\n\n"
-        f"Goals on IMDB: {goals}: {' and '.join(outcomes) or 'not run'}."
-    )
-
-
 def cluster(tasks: Sequence[Task], options: argparse.Namespace) -> str:
     task = tasks[0]
     ways = {
@@ -227,7 +205,7 @@ def cluster(tasks: Sequence[Task], options: argparse.Namespace) -> str:
     return f"Runs that take turns:\n\n{reporting.table(header, lines)}"
 
 
-TABLES = {"rules": rules, "penalty": penalty, "runs": runs, "cluster": cluster}
+TABLES = {"rules": rules, "penalty": penalty, "cluster": cluster}
 
 
 if __name__ == "__main__":
