@@ -18,6 +18,7 @@ import argparse
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,8 @@ from merge_rules import RULES, Rule, walk
 from quality_sets import RealSet, a9a, census, read_reviews, w8a
 
 from dadagrad import Dataset, TrainConfig, evaluate, ingest, open_dataset, train
-from dadagrad.problem import Problem, make_problem
+from dadagrad.data.rows import Rows
+from dadagrad.problem import make_problem
 from dadagrad.training.coordinator import merge as merge_module
 from dadagrad.training.result import make_model
 from dadagrad.training.schedule import make_schedule
@@ -52,6 +54,10 @@ class Task:
     name: str
     rows: Dataset
     test: Dataset
+
+    @cached_property
+    def partitions(self) -> list[Rows]:
+        return [self.rows.read(number) for number in range(len(self.rows.partitions))]
 
 
 def main() -> None:
@@ -97,27 +103,13 @@ def reviews(options: argparse.Namespace) -> Task:
 def error_of(task: Task, streams: int, step_size: float, rule: Rule) -> float:
     """The test error after a pass with streams that are merged by `rule`."""
     config = replace(LOCAL, streams=streams, step_size=step_size)
-    problem, schedule = method_and_plan(task, config)
-    # On the way of what diverges, numbers are too large for their squares.
-    with np.errstate(over="ignore", invalid="ignore"):
-        state = walk(problem, partitions(task), schedule, rule)
-    return float(evaluate(make_model(problem, state, task.rows, {}), task.test)["error"])
-
-
-def method_and_plan(task: Task, config: TrainConfig) -> tuple[Problem, StreamSchedule]:
     schedule = make_schedule(config, [partition.n_rows for partition in task.rows.partitions])
     assert isinstance(schedule, StreamSchedule)
-    return make_problem(config, task.rows.schema, 1), schedule
-
-
-_read: dict[str, list[object]] = {}
-
-
-def partitions(task: Task) -> list[object]:
-    if task.name not in _read:
-        numbers = range(len(task.rows.partitions))
-        _read[task.name] = [task.rows.read(number) for number in numbers]
-    return _read[task.name]
+    problem = make_problem(config, task.rows.schema, 1)
+    # On the way of what diverges, numbers are too large for their squares.
+    with np.errstate(over="ignore", invalid="ignore"):
+        state = walk(problem, task.partitions, schedule, rule)
+    return float(evaluate(make_model(problem, state, task.rows, {}), task.test)["error"])
 
 
 def at_best(task: Task, streams: int, rule: Rule) -> str:
