@@ -65,7 +65,7 @@ def view(document: Document) -> dict[str, Any]:
             for output in (document.get("weights") or ())[:MAX_OUTPUTS]
             if output["for"] or output["against"]
         ],
-        "outputs": (document.get("model") or {}).get("outputs", 0),
+        "outputs_left_out": max(0, len(document.get("weights") or ()) - MAX_OUTPUTS),
         "parts": [(name, seconds[name] / total) for name in _PARTS if seconds.get(name)],
         "passes": _passes(training.get("by_pass") or ()),
         "workers": [

@@ -193,6 +193,11 @@ def test_every_task_has_a_page(labels):
     assert bool(re.search(r"\d classes · ", page)) == (labels == "multiclass")
 
 
+def test_a_page_says_how_many_outputs_it_leaves_out():
+    result = train((np.eye(23), np.arange(23)), step_size=0.3)
+    assert "... and 3 more outputs." in report(result)
+
+
 def test_the_command_writes_a_page_and_does_not_replace_a_file(table, tmp_path):
     model, page = str(tmp_path / "model"), str(tmp_path / "page.html")
     train(table, step_size=0.3).save(model)
