@@ -2,15 +2,17 @@
 
 import gzip
 import importlib
+from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.scripts import EXAMPLES
+
+BENCHMARKS = Path(__file__).parents[2] / "examples" / "benchmarks"
 
 
 @pytest.fixture(autouse=True)
 def _scripts(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES / "benchmarks"))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
 def published(rows):

@@ -1,12 +1,16 @@
 """``examples/rcv1.py`` on a synthetic corpus with the interface of scikit-learn's RCV1."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import scipy.sparse
 import sklearn.datasets
-from helpers.scripts import load_example
 from sklearn.utils import Bunch
 
 from dadagrad.data.synthetic import Corpus
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "rcv1.py"
 
 
 def fetch(*, subset):
@@ -26,11 +30,11 @@ def fetch(*, subset):
 
 
 def test_rcv1(tmp_path, monkeypatch, capsys):
-    example = load_example("rcv1")
+    main = runpy.run_path(str(SCRIPT))["main"]
     monkeypatch.setattr(sklearn.datasets, "fetch_rcv1", fetch)
-    example.main([str(tmp_path)])
+    main([str(tmp_path)])
     shown = capsys.readouterr().out
     assert "train: 3,000 rows" in shown
     assert "on 1,000 other rows: error 0." in shown
-    example.main([str(tmp_path), "--train-on-large", "--passes", "2"])
+    main([str(tmp_path), "--train-on-large", "--passes", "2"])
     assert "trained on 2,000 rows" in capsys.readouterr().out

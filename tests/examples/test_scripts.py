@@ -3,10 +3,11 @@
 import contextlib
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
-from helpers.scripts import EXAMPLES
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.rglob("*.py"))
 SMALL = {
     "outputs": "--rows 500 --features 2000 --rounds 1",
