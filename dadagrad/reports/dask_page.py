@@ -62,7 +62,7 @@ def send(client: Client, document: Document) -> None:
 
 
 class RunPage(SchedulerPlugin):
-    """Plugin of the scheduler that serves the page of the newest run.
+    """Plugin of the scheduler that serves the page of the newest run, and collects its figures.
 
     Attributes
     ----------
@@ -75,7 +75,6 @@ class RunPage(SchedulerPlugin):
     def __init__(self) -> None:
         self.document: Document = base("waiting")
         self._scheduler: Scheduler | None = None
-        self._collector: Any = None
 
     async def start(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -89,13 +88,15 @@ class RunPage(SchedulerPlugin):
             pages = template_variables(scheduler)["pages"]
             pages.extend({"dadagrad"} - set(pages))
         with suppress(ImportError):
-            self._register()
+            from prometheus_client import REGISTRY
+
+            REGISTRY.register(self)
 
     async def close(self) -> None:
-        if self._collector is not None:
-            import prometheus_client
+        with suppress(ImportError):
+            from prometheus_client import REGISTRY
 
-            prometheus_client.REGISTRY.unregister(self._collector)
+            REGISTRY.unregister(self)
 
     def receive(self, document: str) -> None:
         """Take new content."""
@@ -116,27 +117,20 @@ class RunPage(SchedulerPlugin):
         ]
         return self.document | {"workers": workers}
 
-    def _register(self) -> None:
-        import prometheus_client
+    def collect(self) -> Iterator[Any]:
+        """Yield the figures, as a registry of Prometheus asks for them."""
         from prometheus_client.core import GaugeMetricFamily
 
-        page = self
-
-        class Collector:
-            def collect(self) -> Iterator[GaugeMetricFamily]:
-                training = page.document.get("training") or {}
-                for name, text in _FIGURES:
-                    if isinstance(training.get(name), int | float):
-                        yield GaugeMetricFamily(f"dadagrad_{name}", text, value=training[name])
-                parts = GaugeMetricFamily(
-                    "dadagrad_part_seconds", "Time of threads and workers", labels=["part"]
-                )
-                for name, value in (training.get("seconds_by_part") or {}).items():
-                    parts.add_metric([name], value)
-                yield parts
-
-        self._collector = Collector()
-        prometheus_client.REGISTRY.register(self._collector)
+        training = self.document.get("training") or {}
+        for name, text in _FIGURES:
+            if isinstance(training.get(name), int | float):
+                yield GaugeMetricFamily(f"dadagrad_{name}", text, value=training[name])
+        parts = GaugeMetricFamily(
+            "dadagrad_part_seconds", "Time of threads and workers", labels=["part"]
+        )
+        for name, value in (training.get("seconds_by_part") or {}).items():
+            parts.add_metric([name], value)
+        yield parts
 
 
 class _PageHandler(web.RequestHandler):
