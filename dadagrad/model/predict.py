@@ -89,7 +89,7 @@ def predict(
     ``prediction_COLUMN`` and a ``probability_COLUMN``.
     """
     begun = time.perf_counter()
-    counts = {"rows": 0, "non_zeros": 0, "unseen": 0}
+    counts = {"non_zeros": 0, "unseen": 0}  # of raw rows
     if isinstance(model, str | os.PathLike):
         model = Model.load(model)
     is_raw = is_unprepared(model.schema, data)
@@ -98,28 +98,30 @@ def predict(
     else:
         data = as_dataset(data, like=model)
         model.check_compatible(data.schema)
-        tables = _stored_tables(model, data, counts, progress)
+        tables = _stored_tables(model, data, progress)
     url = os.fspath(out)
     as_text = is_text_stream(url) or _suffix(url) == ".csv"
     make_writer = CSVWriter if as_text else _PARQUET_WRITER
     with output_file(url, overwrite) as file:
-        _write(tables, file, make_writer)
+        n_rows = _write(tables, file, make_writer)
         n_bytes = file.tell() if file.seekable() else None
-    result: dict[str, Any] = {"rows": counts["rows"], "bytes": n_bytes}
+    result: dict[str, Any] = {"rows": n_rows, "bytes": n_bytes}
     if is_raw:
         result["unseen"] = counts["unseen"] / max(counts["non_zeros"], 1)
     return result | {"seconds": time.perf_counter() - begun}
 
 
-def _write(tables: Iterator[pa.Table], file: BinaryIO, make_writer: Any) -> None:
-    """Write tables of one schema, each as soon as it is there."""
-    first = next(tables, None)
+def _write(tables: Iterator[pa.Table], file: BinaryIO, make_writer: Any) -> int:
+    """Write tables of one schema, each as soon as it is there; return the number of rows."""
+    first, n_rows = next(tables, None), 0
     if first is None:
         raise InputError("there are no rows to predict; give at least one")
     with make_writer(file, first.schema) as writer:
         for table in itertools.chain([first], tables):
             writer.write_table(_with_columns(table, first.schema))
             file.flush()
+            n_rows += table.num_rows
+    return n_rows
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -129,14 +131,11 @@ def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table({name: columns.get(name, absent[name]) for name in absent}, schema)
 
 
-def _stored_tables(
-    model: Model, data: Dataset, counts: dict[str, int], progress: RowsDone | None
-) -> Iterator[pa.Table]:
+def _stored_tables(model: Model, data: Dataset, progress: RowsDone | None) -> Iterator[pa.Table]:
     """Predictions for each partition, with what identifies a row."""
     columns, tagged = data.schema.label_columns, data.tags(0) is not None
     has_lines = data.lines(0) is not None
     for number, (first, rows, scores) in enumerate(score_partitions(model, data, progress)):
-        counts["rows"] += rows.n_rows
         table: dict[str, Any] = {"row": np.arange(first, first + rows.n_rows, dtype=np.int64)}
         if has_lines:
             files, lines = data.lines(number) or ([""] * rows.n_rows, [None] * rows.n_rows)
@@ -161,7 +160,6 @@ def _raw_tables(
     for raw in read_raw(model.schema, data, on_error):
         scores = model.scores(raw.rows)
         refuse_not_finite(scores, f"{raw.path}, line", raw.lines)
-        counts["rows"] += raw.rows.n_rows
         counts["non_zeros"] += raw.rows.nnz
         counts["unseen"] += count_unseen(model, raw.rows)
         table: dict[str, Any] = {"line": raw.lines}
