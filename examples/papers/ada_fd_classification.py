@@ -92,7 +92,7 @@ class Run(NamedTuple):
 
 
 def run(options: Options) -> Outcome:
-    n_permutations = 1 if options.quick else 5 if options.full else 2
+    n_permutations = options.choose(1, 2, 5)
     lines, plots = [], []
     for source in SOURCES:
         rows, name = load(source, options)
@@ -161,9 +161,8 @@ def load(source: Source, options: Options) -> tuple[Rows, str]:
 
         x, y, test_x, test_y = load_svmlight_files([str(path) for path in files])
         return Rows(x.toarray(), y, test_x.toarray(), test_y), source.name
-    part = 0.01 if options.quick else 1.0 if options.full else 0.1
+    part, most = options.choose((0.01, 60), (0.1, 3_000), (1.0, 6_000))
     n_features = max(int(part * source.n_features), 20)
-    most = 6_000 if options.full else 60 if options.quick else 3_000
     n_train, n_test = min(source.n_train, most), min(source.n_test, 1_000)
     rng = np.random.default_rng(0)
     sizes = np.arange(1, n_features + 1) ** (-source.decay / 2)

@@ -63,8 +63,8 @@ PAPER = {
 def run(options: Options) -> Outcome:
     data = sets.census(options)
     labels, test_labels = data.y == 1, data.test_y == 1
-    strengths, n_shuffles = (STRENGTHS[::3], 1) if options.quick else (STRENGTHS, 1)
-    n_shuffles = 10 if options.full else n_shuffles
+    strengths = STRENGTHS[::3] if options.quick else STRENGTHS
+    n_shuffles = options.choose(1, 1, 10)
     first = np.arange(min(TUNED_ON, len(labels) // 4))
     prefix = make_dataset(data.x, labels, np.tile(first, TUNING_PASSES))
     test = make_dataset(data.test_x, test_labels, np.arange(len(test_labels)))

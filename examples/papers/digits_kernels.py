@@ -60,8 +60,7 @@ class Run(NamedTuple):
 
 
 def run(options: Options) -> Outcome:
-    n_rows, n_support = (300, 50) if options.quick else (12_000, 1_000)
-    n_rows, n_support = (60_000, 3_000) if options.full else (n_rows, n_support)
+    n_rows, n_support = options.choose((300, 50), (12_000, 1_000), (60_000, 3_000))
     data = sets.images(options)
     order = np.random.default_rng(0).permutation(len(data.y))
     train, labels = data.x[order[:n_rows]].toarray(), data.y[order[:n_rows]]

@@ -107,7 +107,7 @@ def run(options: Options) -> Outcome:
     data = sets.images(options)
     mixed = np.random.default_rng(0).permutation(len(data.y))
     images, test = load(data.x[mixed], data.y[mixed]), load(data.test_x, data.test_y)
-    sizes = (QUICK,) if options.quick else (USUAL, FULL) if options.full else (USUAL,)
+    sizes: tuple[Size, ...] = options.choose((QUICK,), (USUAL,), (USUAL, FULL))
     outcomes = [compare(size, images, test) for size in sizes]
     return Outcome(
         [table for each in outcomes for table in each.tables],

@@ -100,7 +100,7 @@ NOTHING = Curve([], [], np.empty(0))
 
 
 def run(options: Options) -> Outcome:
-    sizes = (40,) if options.quick else (800, 4_000) if options.full else (800,)
+    sizes: tuple[int, ...] = options.choose((40,), (800,), (800, 4_000))
     lines, plots = [], []
     problems: list[tuple[str, str, Callable[[], dict[str, Curve]]]] = [
         (
@@ -308,15 +308,14 @@ def on_text(options: Options) -> dict[str, Curve]:
 
 def on_digits(options: Options, radius: float) -> dict[str, Curve]:
     """Gaps on kernels of digits: all rows, and 1 % of them."""
-    n_rows, n_support = (300, 30) if options.quick else (4_000, 500)
-    n_rows, n_support = (60_000, 2_766) if options.full else (n_rows, n_support)
+    n_rows, n_support = options.choose((300, 30), (4_000, 500), (60_000, 2_766))
     data = sets.images(options)
     order = np.random.default_rng(0).permutation(len(data.y))
     kernel = digits_kernels.Kernel(data.x[order[-n_support:]].toarray())
     x = kernel(data.x[order[:n_rows]].toarray()).astype(np.float64)
     y = np.where(data.y[order[:n_rows], None] == np.arange(data.y.max() + 1), 1.0, -1.0)
     task = Task(x, y, Softmax())
-    seconds = 0.01 if options.quick else 12.0 if options.full else 0.8
+    seconds = options.choose(0.01, 0.8, 12.0)
     return compare(task, against_eg(task, radius, 0.01, "1 %"), seconds)
 
 

@@ -40,8 +40,7 @@ PAPER = {
 
 def run(options: Options) -> Outcome:
     data = sets.newsgroups(options)
-    n_steps, n_sets = (100, 1) if options.quick else (10_000, 4)
-    n_steps = 100_000 if options.full else n_steps
+    n_steps, n_sets = options.choose((100, 1), (10_000, 4), (100_000, 4))
     classes = np.unique(data.y)[: 3 if options.quick else None]
     rng = np.random.default_rng(0)
     held_out = rng.random(len(data.y)) < 0.1

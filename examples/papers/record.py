@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Cell = str | int | float | None
+Size = TypeVar("Size")
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,11 @@ class Options:
     @property
     def size(self) -> str:
         """The option that sets the size; empty for the usual one."""
-        return "--quick" if self.quick else "--full" if self.full else ""
+        return self.choose("--quick", "", "--full")
+
+    def choose(self, quick: Size, usual: Size, full: Size) -> Size:
+        """The size that the options ask for."""
+        return quick if self.quick else full if self.full else usual
 
     @property
     def folder(self) -> Path:

@@ -59,8 +59,8 @@ PAPER = {
 
 
 def run(options: Options) -> Outcome:
-    n_splits, strengths = (1, STRENGTHS[::3]) if options.quick else (2, STRENGTHS)
-    n_splits = 4 if options.full else n_splits
+    n_splits = options.choose(1, 2, 4)
+    strengths = STRENGTHS[::3] if options.quick else STRENGTHS
     lines: list[tuple[Cell, ...]] = []
     for name, rows, categories in sets.texts(options):
         for category, labels in categories.items():
