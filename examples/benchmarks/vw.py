@@ -14,8 +14,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from dadagrad import Dataset
-
 NAMESPACE = "f"
 """Features are integers of one namespace: VW adds a constant to them instead of hashing."""
 
@@ -52,33 +50,6 @@ def scores(model: Path, *options: str) -> NDArray[np.float64]:
     run(*options, "--testonly", "-i", str(model), "--raw_predictions", str(raw))
     lines = raw.read_text().splitlines()
     return np.array([[float(word.split(":")[-1]) for word in line.split()] for line in lines])
-
-
-def write_text(data: Dataset, path: Path) -> None:
-    """Write the rows of a binary `data` as VW text: same ids, same values, same order."""
-    (column,) = data.schema.label_columns
-    assert column.values is not None
-    with open(path, "w") as file:
-        for number in range(len(data.partitions)):
-            rows = data.read(number)
-            words = [f" {feature}" for feature in rows.vocabulary.tolist()]
-            positive = rows.labels[:, 0] == column.values[-1]
-            for row in range(rows.n_rows):
-                span = slice(rows.indptr[row], rows.indptr[row + 1])
-                scale = 1.0 if rows.row_scale is None else float(rows.row_scale[row])
-                locals_ = rows.indices[span].tolist()
-                file.write(f"{'1' if positive[row] else '-1'} |{NAMESPACE}")
-                if rows.values is None and scale == 1.0:
-                    file.write("".join(words[i] for i in locals_))
-                elif rows.values is None:
-                    value = f":{scale:.7g}"
-                    file.write("".join(words[i] + value for i in locals_))
-                else:
-                    values = (rows.values[span] * scale).tolist()
-                    file.write(
-                        "".join(f"{words[i]}:{v:.7g}" for i, v in zip(locals_, values, strict=True))
-                    )
-                file.write("\n")
 
 
 def write_matrix(path: Path, x: scipy.sparse.csr_array, y: NDArray[np.int64]) -> None:
