@@ -137,19 +137,20 @@ def train(
     from dadagrad.data.ingest.sources import is_raw
     from dadagrad.storage.output import check_new_file
     from dadagrad.training.checkpoints.reader import CheckpointReader
+    from dadagrad.training.checkpoints.snapshot import check_settings
     from dadagrad.training.initial import InitialState
 
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
-    run_to_resume = None
+    resumes = False
     if or_resume:
         if checkpoints is None:
             raise click.UsageError("--or-resume needs --checkpoints URL")
-        run_to_resume = checkpoints if CheckpointReader(checkpoints).list() else None
+        resumes = bool(CheckpointReader(checkpoints).list())
     if model is None and not dry_run:
         raise click.UsageError("Missing option '--model'")
     if model is not None and not dry_run:
-        check_destinations(model, checkpoints, overwrite=overwrite or run_to_resume is not None)
-        if trace is not None and run_to_resume is None:
+        check_destinations(model, checkpoints, overwrite=overwrite or resumes)
+        if trace is not None and not resumes:
             check_new_file(trace, overwrite)
     values = {} if file is None else _read_settings(file)
     values |= {name: value for name, value in settings.items() if value is not None}
@@ -183,13 +184,11 @@ def train(
         "save_seconds": checkpoint_seconds or SAVE_SECONDS,
         "keep": keep or KEEP,
     }
-    if run_to_resume is not None:
-        meta = _newest_meta(run_to_resume)
-        from dadagrad.training.checkpoints.snapshot import check_settings
-
-        check_settings(meta["config"], config, run_to_resume)
-        meta |= {"notes": metadata}
-        _resume(display, callbacks, resources, run_to_resume, meta, rows, on_error, trace)
+    if resumes:
+        assert checkpoints is not None
+        meta = CheckpointReader(checkpoints).newest_meta() | {"notes": metadata}
+        check_settings(meta["config"], config, checkpoints)
+        _resume(display, callbacks, resources, checkpoints, meta, rows, on_error, trace)
         return
     result = dadagrad.train(
         rows,
@@ -274,8 +273,9 @@ def resume(
     """
     from dadagrad.data.ingest.ingest import as_dataset
     from dadagrad.storage.output import check_new_file
+    from dadagrad.training.checkpoints.reader import CheckpointReader
 
-    meta = _newest_meta(checkpoints)
+    meta = CheckpointReader(checkpoints).newest_meta()
     if trace is not None:
         check_new_file(trace, overwrite)
     if model is not None:
@@ -321,17 +321,6 @@ def _resume(
         trace=trace,
     )
     finish(result, display, notes["model"], notes, checkpoints)
-
-
-def _newest_meta(checkpoints: str) -> dict[str, Any]:
-    """Read the description of a run from its newest valid checkpoint, without its arrays."""
-    from dadagrad.training.checkpoints.reader import CheckpointReader
-
-    reader = CheckpointReader(checkpoints)
-    for info in reader.list():
-        if info.valid and info.meta is not None:
-            return info.meta
-    return reader.load().meta  # raises an error that describes what is there
 
 
 def _read_settings(file: str) -> dict[str, Any]:

@@ -170,7 +170,8 @@ def fit(
     config = resolve_config(data, config, on_cluster=resources["client"] is not None)
     shown = _display(verbose, callbacks)
     if checkpoints is not None and CheckpointReader(checkpoints).list():
-        check_settings(CheckpointReader(checkpoints).load().meta["config"], config, checkpoints)
+        meta = CheckpointReader(checkpoints).newest_meta()
+        check_settings(meta["config"], config, checkpoints)
         names = "loss", "regularizer", "preconditioner", "update"
         objects = {name: getattr(config, name) for name in names}  # a checkpoint has their names
         result = resume(checkpoints, data=data, **objects, **resources, **shown)

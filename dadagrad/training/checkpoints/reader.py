@@ -74,6 +74,13 @@ class CheckpointReader:
         damaged = sorted(errors.items(), reverse=True)
         return sound + [CheckpointInfo(key, step_of(key), str(error)) for key, error in damaged]
 
+    def newest_meta(self) -> dict[str, Any]:
+        """Describe the run by its newest valid checkpoint, without its arrays; raises as `load`."""
+        for info in self.list():
+            if info.valid and info.meta is not None:
+                return info.meta
+        return self.load().meta
+
     def load(self, step: int | None = None, *, read_shards: bool = True) -> Snapshot:
         """Load the newest valid snapshot, or the newest valid one of `step`.
 
