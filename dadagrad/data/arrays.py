@@ -201,15 +201,15 @@ def dataset_from_arrays(
     """
     block = block_from_arrays(X, y, sample_weight, "the arrays")
     if query is not None:
-        queries = check_queries(query, block.n_rows, "the arrays")
-        # The rows of a query are put together; queries keep the order of their first rows.
-        _, first, number = np.unique(queries, return_index=True, return_inverse=True)
-        order = np.argsort(first[number], kind="stable")
-        block = replace(block, queries=queries)
-        block = block if (np.diff(order) == 1).all() else take(block, order)
+        block = replace(block, queries=check_queries(query, block.n_rows, "the arrays"))
     block, _ = drop_zero_weights(block)
     if not block.n_rows:
         raise InputError("the arrays have no rows of weight above 0; give at least one row")
+    if block.queries is not None:
+        # The rows of a query are put together; queries keep the order of their first rows.
+        _, first, number = np.unique(block.queries, return_index=True, return_inverse=True)
+        order = np.argsort(first[number], kind="stable")
+        block = block if (np.diff(order) == 1).all() else take(block, order)
     collector = LabelCollector()
     block = replace(block, labels=collector.encode(block.labels))
     table = collector.settle()

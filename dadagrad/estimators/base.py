@@ -17,7 +17,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadagrad.config import SETTINGS, TrainConfig
-from dadagrad.data.arrays import check_queries, dataset_from_arrays
+from dadagrad.data.arrays import dataset_from_arrays
 from dadagrad.data.dask_blocks import BlockedMatrix, is_dask
 from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.data.ingest.sources import DaskMatrixSource
@@ -309,17 +309,14 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             kept = weights > 0
         if not kept.any():
             return None
-        labels, columns = self._encode_labels(y, kept, new_labels=new_labels)
+        kept_labels, columns = self._encode_labels(y, kept, new_labels=new_labels)
+        labels = np.zeros((n_rows, kept_labels.shape[1]))
+        labels[kept] = kept_labels
         order = seed if self.shuffle else None
         if matrix is not None:
-            whole = np.zeros((n_rows, labels.shape[1]))
-            whole[kept] = labels
-            source = DaskMatrixSource(matrix, whole, weights)
+            source = DaskMatrixSource(matrix, labels, weights)
             data: Dataset = read_source(source, self.client, order)
         else:
-            X = X if kept.all() else X[kept]
-            query = None if query is None else check_queries(query, n_rows, "the arguments")[kept]
-            weights = None if weights is None else weights[kept]
             data = dataset_from_arrays(X, labels, sample_weight=weights, query=query, shuffle=order)
         data.schema = replace(data.schema, label_columns=columns)
         return data
