@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import zip_longest
 from textwrap import wrap
@@ -110,19 +110,22 @@ def run_lines(report: Mapping[str, Any], loss: str, *, auto: bool = False) -> li
         f"Trained on {counted(first['rows'], 'row')} ({short(first['nnz'])} non-zeros) in "
         f"{duration(report['seconds'])}: {short(report['rows_per_second'])} rows/s"
     ]
-    facts: list[tuple[str, float | None, float | None, str]] = []
-    if first["error"] is not None:
-        facts.append(("error before learning", first["error"], report.get("constant_error"), "%"))
-    facts.append((f"{loss} loss", first["loss"], report.get("constant_loss"), ""))
+    facts = [*facts_before_learning(report, loss)]
     if len(passes) > 1 and last["error"] is not None:
-        facts.append(("training error, last pass", last["error"], None, "%"))
-    for name, value, constant, unit in facts:
-        shown, best = (
-            "" if each is None else percent(each) if unit else significant(each)
-            for each in (value, constant)
-        )
-        lines.append(f"  {name:<25} {shown:<9} {best and f'best constant {best}'}".rstrip())
+        facts.append(("training error, last pass", percent(last["error"]), ""))
+    lines += [f"  {name:<25} {value:<9} {best}".rstrip() for name, value, best in facts]
     return [*lines, *_alternatives(report), f"  {_settings_text(report, auto)}"]
+
+
+def facts_before_learning(report: Mapping[str, Any], loss: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, the value and the best constant of the error and the loss, if known."""
+    for name, key, show in (
+        ("error before learning", "error", percent),
+        (f"{loss} loss", "loss", significant),
+    ):
+        value, constant = (report.get(f"{kind}_{key}") for kind in ("progressive", "constant"))
+        if value is not None:
+            yield name, show(value), "" if constant is None else f"best constant {show(constant)}"
 
 
 def _alternatives(report: Mapping[str, Any]) -> list[str]:

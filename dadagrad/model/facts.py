@@ -15,6 +15,7 @@ from dadagrad.settings import Switch
 from dadagrad.summary import (
     counted,
     duration,
+    facts_before_learning,
     features_text,
     listed,
     percent,
@@ -68,14 +69,8 @@ def _training_facts(report: Mapping[str, Any], loss: str) -> dict[str, str]:
         facts["trained on"] += f", {counted(report.get('passes', 1), 'pass')}"
         if "seconds" in report:
             facts["trained on"] += f", {duration(report['seconds'])}"
-    for name, key, shown in (
-        ("error before learning", "error", percent),
-        (f"{loss} loss", "loss", significant),
-    ):
-        if report.get(f"progressive_{key}") is not None:
-            facts[name] = shown(report[f"progressive_{key}"])
-            if report.get(f"constant_{key}") is not None:
-                facts[name] += f" (best constant {shown(report[f'constant_{key}'])})"
+    for name, value, best in facts_before_learning(report, loss):
+        facts[name] = f"{value} ({best})" if best else value
     settings = settings_text(report.get("config", {}))
     return facts | ({"settings": settings} if settings else {})
 

@@ -26,6 +26,7 @@ REPORT = {
     "rows": 50_000, "seconds": 0.95, "rows_per_second": 52_632.0, "passes": 2, "step_size": 0.4,
     "batch_size": 1, "streams": 1, "features": 2**21, "outputs": 1, "nonzeros": 654_352,
     "skipped": 0, "settings": [{}], "best": 0, "constant_error": 0.5, "constant_loss": 1.0,
+    "progressive_error": 0.1124, "progressive_loss": 0.3152,
     "by_pass": [
         {"rows": 25_000, "nnz": 8_764_562, "loss": 0.3152, "error": 0.1124},
         {"rows": 25_000, "nnz": 8_764_562, "loss": 0.0983, "error": 0.0025},
