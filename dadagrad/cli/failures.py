@@ -144,14 +144,15 @@ def interruptible() -> Iterator[None]:
     def run_out_of_memory(number: int, frame: FrameType | None) -> None:
         raise OutOfMemory(_NO_MEMORY)
 
-    starting: list[FrameType | None] = [None]
+    starting: FrameType | None = None
 
     def look(number: int, frame: FrameType | None) -> None:
+        nonlocal starting
         while frame is not None and frame.f_code is not _START_OF_A_THREAD:
             frame = frame.f_back
-        if frame is not None and frame is starting[0] and _address_space_was_full():
+        if frame is not None and frame is starting and _address_space_was_full():
             raise OutOfMemory(_NO_MEMORY)
-        starting[0] = frame
+        starting = frame
 
     def on_death(death: threading.ExceptHookArgs) -> None:
         if lacks_memory(death.exc_value) and main.ident is not None:
@@ -194,8 +195,10 @@ def check_memory(*libraries: str) -> None:
     Where addresses are limited, load them: later there may be too little left.
     """
     if not libraries:
-        light = click.get_current_context().info_name in ("evaluate", "predict", "inspect")
-        libraries = tuple(MEGABYTES)[: -3 if light else -1]
+        unused = {"distributed"}
+        if click.get_current_context().info_name in ("evaluate", "predict", "inspect"):
+            unused |= {"numba", "scipy.linalg"}
+        libraries = tuple(name for name in MEGABYTES if name not in unused)
     sizes = [MEGABYTES[name] for name in libraries if name not in sys.modules]
     if not sizes:
         return
