@@ -36,7 +36,7 @@ LAMBDAS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 
 
 def run(options: Options) -> Outcome:
-    n_rows, n_features = (300, 40) if options.quick else (10_000, 500)
+    n_rows, n_features = (100, 20) if options.quick else (10_000, 500)
     rows, labels = draw(n_rows, n_features)
     rates: dict[str, Preconditioner] = {
         "eta / sqrt(t)": Identity("sqrt"),
@@ -46,7 +46,7 @@ def run(options: Options) -> Outcome:
     bests = {
         name: best(MirrorDescent(preconditioner=each), rows, labels) for name, each in rates.items()
     }
-    n_rounds, counts = (200, (1, 8)) if options.quick else (4_000, (1, 4, 16, 64, 256))
+    n_rounds, counts = (60, (1, 8)) if options.quick else (4_000, (1, 4, 16, 64, 256))
     by_count = Table(
         f"Mean loss of {n_rounds:,} rounds with k coordinates, best step size",
         ("k", *rates),
