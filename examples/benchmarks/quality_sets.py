@@ -112,15 +112,18 @@ def w8a(data: Path) -> RealSet:
 
 
 def census(data: Path) -> RealSet:
-    (archive,) = (data / "kdd_census_income").glob("*.tar.xz")
-    values, positive = read_census(archive)
+    values, positive = read_census(data)
     return split(one_hot(values), positive, CENSUS_TRAIN)
 
 
 def census_pairs(data: Path) -> RealSet:
     """Values and pairs of values."""
-    (archive,) = (data / "kdd_census_income").glob("*.tar.xz")
-    values, positive = read_census(archive)
+    values, positive = read_census(data)
+    return split(one_hot(with_pairs(values)), positive, CENSUS_TRAIN)
+
+
+def with_pairs(values: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Numbers of values and of all pairs of them, by row; -1 is none."""
     first, second = np.triu_indices(values.shape[1], 1)
     blocks = []
     n_values = int(values.max()) + 1
@@ -128,7 +131,7 @@ def census_pairs(data: Path) -> RealSet:
         pairs = n_values * (1 + block[:, first]) + block[:, second]
         present = (block[:, first] >= 0) & (block[:, second] >= 0)
         blocks.append(np.hstack([block, np.where(present, pairs, -1)]).astype(np.int32))
-    return split(one_hot(np.vstack(blocks)), positive, CENSUS_TRAIN)
+    return np.vstack(blocks)
 
 
 def one_hot(numbers: NDArray[np.int32]) -> scipy.sparse.csr_array:
@@ -296,8 +299,9 @@ def read_reviews(data: Path) -> tuple[list[str], list[str], int]:
 # Census
 
 
-def read_census(archive: Path) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+def read_census(data: Path) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """A number for each attribute's value, (n_rows, 33), -1 where missing; and the class."""
+    (archive,) = (data / "kdd_census_income").glob("*.tar.xz")
     numbers_of_values: dict[tuple[int, str], int] = {}
     with tarfile.open(archive, "r:xz") as files:
         inner = files.extractfile(files.getmembers()[0])

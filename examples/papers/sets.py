@@ -93,15 +93,10 @@ def census(options: Options) -> RealSet:
     """0/1 values of attributes with few values, and of their products."""
     if options.quick:
         return digits()
-    (archive,) = (options.folder / "kdd_census_income").glob("*.tar.xz")
-    values, positive = quality_sets.read_census(archive)
+    values, positive = quality_sets.read_census(options.folder)
     few = [k for k, column in enumerate(values.T) if len(np.unique(column)) <= SMALL_ATTRIBUTES]
-    values = values[:, few]
-    first, second = np.triu_indices(len(few), 1)
-    products = (int(values.max()) + 1) * (1 + values[:, first]) + values[:, second]
-    present = (values[:, first] >= 0) & (values[:, second] >= 0)
-    numbers = np.hstack([values, np.where(present, products, -1)]).astype(np.int32)
-    return quality_sets.split(quality_sets.one_hot(numbers), positive, quality_sets.CENSUS_TRAIN)
+    rows = quality_sets.one_hot(quality_sets.with_pairs(values[:, few]))
+    return quality_sets.split(rows, positive, quality_sets.CENSUS_TRAIN)
 
 
 def images(options: Options) -> RealSet:
