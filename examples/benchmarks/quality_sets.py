@@ -231,13 +231,19 @@ def criteo(data: Path) -> RealSet:
 
 def rcv1_shaped(data: Path) -> RealSet:
     """A corpus with the statistics of Reuters RCV1."""
+    parts = [corpus_rows(Corpus(n_rows, part=part)) for part, n_rows in enumerate(DOCUMENTS)]
+    rows, labels = zip(*parts, strict=True)
+    return split(scipy.sparse.vstack(rows), np.concatenate(labels), DOCUMENTS[0])
+
+
+def corpus_rows(corpus: Corpus) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
+    """Rows and labels, -1 or 1, of a corpus."""
     matrices, labels = [], []
-    for part, n_rows in enumerate(DOCUMENTS):
-        for block in Corpus(n_rows, part=part).blocks():
-            content = block.values, block.ids, block.indptr
-            matrices.append(scipy.sparse.csr_array(content, (len(block.labels), 47_236)))
-            labels.append(block.labels[:, 0])
-    return split(scipy.sparse.vstack(matrices), np.concatenate(labels), DOCUMENTS[0])
+    for block in corpus.blocks():
+        content = block.values, block.ids, block.indptr
+        matrices.append(scipy.sparse.csr_array(content, (block.n_rows, corpus.n_features)))
+        labels.append(block.labels[:, 0])
+    return scipy.sparse.vstack(matrices, format="csr"), np.concatenate(labels)
 
 
 # Film reviews

@@ -72,16 +72,8 @@ def reviews(options: Options, min_rows: int = 100) -> tuple[Any, Labels]:
 
 def make_corpus(n_rows: int, n_features: int) -> tuple[Any, Labels]:
     """A made-up corpus with the statistics of RCV1, words present or not."""
-    blocks = list(Corpus(n_rows, n_features).blocks())
-    matrices = [
-        scipy.sparse.csr_array(
-            (np.ones(len(block.ids), np.float32), block.ids, block.indptr),
-            (len(block.labels), n_features),
-        )
-        for block in blocks
-    ]
-    labels = np.concatenate([block.labels[:, 0] for block in blocks]) > 0
-    return scipy.sparse.csr_array(scipy.sparse.vstack(matrices)), labels
+    rows, labels = quality_sets.corpus_rows(Corpus(n_rows, n_features))
+    return binary(rows), labels > 0
 
 
 def newsgroups(options: Options) -> RealSet:
