@@ -59,7 +59,6 @@ depend on nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias
 
@@ -172,16 +171,12 @@ def unite(before: Learned | None, after: Learned) -> Learned:
     if before is None:
         return after
     ids, *places = unite_ids(before.ids, after.ids)
-    latest = after.content
-    n_groups, _, width, _ = latest.accumulators.shape
-    lazy = before.content.last_update.size + latest.last_update.size > 0
-    averages = before.content.averages.size + latest.averages.size > 0
-    state = replace(
-        latest,
-        accumulators=np.empty((n_groups, len(ids), width, 2), np.float32),
-        last_update=np.empty((n_groups, len(ids) if lazy else 0)),
-        averages=np.empty((n_groups, len(ids) if averages else 0, width), np.float32),
-    )
+    arrays = {}
+    for name, array in after.content.feature_arrays.items():
+        is_kept = array.shape[1] or getattr(before.content, name).shape[1]
+        shape = (len(array), len(ids) if is_kept else 0, *array.shape[2:])
+        arrays[name] = np.empty(shape, array.dtype)
+    state = after.content.with_features(arrays)
     for learned, place in zip((before, after), places, strict=True):
         state.push(place, learned.content)
     return FeatureSlice(ids, state)
