@@ -125,7 +125,7 @@ class StreamMerge(Combination):
 
     def give(self, stretch: Progress) -> SliceInput:
         assert not isinstance(stretch.change, RemoteChange)
-        return features_after(stretch.change, partial(self.state.pull, momentum=False))
+        return features_after(stretch.change, self.state.without_momentum().pull)
 
     def take(self, stretch: Progress, result: Result) -> None:
         assert isinstance(result.change, FeatureSlice)

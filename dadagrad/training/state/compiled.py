@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -69,14 +69,10 @@ class State(TrainingState):
     t: float = 0.0
 
     @classmethod
-    def zero(
-        cls, problem: Problem, n_features: int | None = None, *, momentum: bool = True
-    ) -> State:
+    def zero(cls, problem: Problem, n_features: int | None = None) -> State:
         """The state before the first step, of all features or of so many."""
         shapes = cls.shapes(problem, n_features)
         arrays = {name: zeros(shape, kind) for name, (shape, kind) in shapes.items()}
-        if not momentum:
-            arrays["momentum"] = arrays["momentum"][:, :0]
         return cls(**arrays, t=0.0)
 
     @classmethod
@@ -159,13 +155,14 @@ class State(TrainingState):
         self.intercept[group, 0] = intercept
         return float(t), culprit
 
-    def pull(self, ids: NDArray[np.int64], *, momentum: bool = True) -> State:
+    def pull(self, ids: NDArray[np.int64]) -> State:
         """The share of the features `ids`, as compact arrays of their own."""
-        arrays = self.feature_arrays
-        if not momentum:
-            arrays["momentum"] = self.momentum[:, :0]
-        parts = {name: _part(array, ids) for name, array in arrays.items()}
+        parts = {name: _part(array, ids) for name, array in self.feature_arrays.items()}
         return State(**parts, intercept=self.intercept.copy(), t=self.t)
+
+    def without_momentum(self) -> State:
+        """The same state, in the same memory, but for the momentum: only merges need it."""
+        return replace(self, momentum=self.momentum[:, :0])
 
     def pull_into(self, ids: NDArray[np.int64], share: State, places: slice) -> None:
         """Copy the numbers of the features `ids` to some places of a share of more features."""
@@ -219,7 +216,7 @@ class State(TrainingState):
 
     def part(self, start: int, stop: int) -> State:
         """The share of the features from `start` to before `stop`; with one group no copy."""
-        arrays = self.feature_arrays | {"momentum": self.momentum[:, :0]}
+        arrays = self.without_momentum().feature_arrays
         parts = {name: np.ascontiguousarray(array[:, start:stop]) for name, array in arrays.items()}
         return State(**parts, intercept=self.intercept, t=self.t)
 

@@ -136,7 +136,7 @@ class ShardStore(Peer):
         """The state of some features, from their holders."""
         cuts = np.searchsorted(ids, layout.edges).tolist()
         parts = [slice(*ends) for ends in pairwise(cuts)]
-        state = State.zero(self.problem, len(ids), momentum=False)
+        state = State.zero(self.problem, len(ids)).without_momentum()
         requested: dict[str, dict[int, NDArray[Any]]] = defaultdict(dict)
         for number, (part, holders) in enumerate(zip(parts, layout.holders, strict=True)):
             if part.start == part.stop:
@@ -245,7 +245,7 @@ class ShardStore(Peer):
         for number, packed_ids in ids.items():
             shard = self._shard(number, version)
             positions = unpack(packed_ids, np.int64) - shard.start
-            answer[number] = shard.state.pull(positions, momentum=False).feature_arrays
+            answer[number] = shard.state.without_momentum().pull(positions).feature_arrays
         return answer
 
     def changes(
