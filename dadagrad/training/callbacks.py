@@ -171,11 +171,7 @@ class RoundEvent:
 
     def mean_error(self, metrics: ProgressiveMetrics) -> float | None:
         """Error of some rows; None for a regression."""
-        if not self.run.has_errors:
-            return None
-        return (
-            float(metrics.mistakes[self.setting] / metrics.weight) if metrics.weight else math.nan
-        )
+        return float(metrics.mean_error()[self.setting]) if self.run.has_errors else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the event as plain JSON, without the number of weights."""

@@ -91,10 +91,8 @@ class ProgressiveMetrics:
         """Mean loss of each setting over rows and targets; NaN before the first row."""
         return self.loss / (self.weight or np.nan)
 
-    def error(self, problem: Problem) -> NDArray[np.float64] | None:
-        """Share of rows predicted wrong, by setting; None for a regression."""
-        if problem.task == "regression":
-            return None
+    def mean_error(self) -> NDArray[np.float64]:
+        """Share of rows that each setting predicted wrong; NaN before the first row."""
         return self.mistakes / (self.weight or np.nan)
 
     def without_histogram(self) -> ProgressiveMetrics:

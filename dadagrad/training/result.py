@@ -148,26 +148,24 @@ def make_report(
     metrics, problem, place = coordinator.metrics, coordinator.problem, coordinator.place
     passes = place.passes
     first = passes[0] if passes else metrics
-    losses, errors = first.mean_loss(), first.error(problem)
     best = best_setting(passes)
+
+    def measured(rows: ProgressiveMetrics, setting: int, prefix: str = "") -> dict[str, Any]:
+        """Mean loss and error of some rows; a regression has no error."""
+        error = None if problem.task == "regression" else float(rows.mean_error()[setting])
+        return {f"{prefix}loss": float(rows.mean_loss()[setting]), f"{prefix}error": error}
+
     settings = [
         {
             "step_size": setting.step_size if problem.config.update.has_step_size else None,
             "l1": setting.config.l1,
             "l2": setting.config.l2,
-            "progressive_loss": float(losses[number]),
-            "progressive_error": None if errors is None else float(errors[number]),
+            **measured(first, number, "progressive_"),
         }
         for number, setting in enumerate(problem.settings)
     ]
     for diverged in np.flatnonzero(~np.isfinite(metrics.loss)).tolist():
         settings[diverged] |= {"progressive_loss": None, "progressive_error": None}
-    by_pass = []
-    for each in passes:
-        pass_errors = each.error(problem)
-        error = None if pass_errors is None else float(pass_errors[best])
-        measured = {"loss": float(each.mean_loss()[best]), "error": error}
-        by_pass.append({"rows": each.rows, "nnz": each.entries, **measured})
     return {
         "rows": metrics.rows,
         "steps": place.steps,
@@ -175,9 +173,10 @@ def make_report(
         "seconds": seconds,
         "rows_per_second": metrics.rows / seconds,
         "nnz_per_second": metrics.entries / seconds,
-        "progressive_loss": float(losses[best]),
-        "progressive_error": None if errors is None else float(errors[best]),
-        "by_pass": by_pass,
+        **measured(first, best, "progressive_"),
+        "by_pass": [
+            {"rows": each.rows, "nnz": each.entries, **measured(each, best)} for each in passes
+        ],
         "features": problem.n_features,
         "outputs": problem.n_targets,
         "step_size": settings[best]["step_size"],

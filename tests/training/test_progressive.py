@@ -39,7 +39,7 @@ def test_a_tally_is_what_its_definition_says():
     np.testing.assert_allclose(metrics.loss, [importance @ losses])
     # A margin of 0 predicts -1; the last row would be a mistake, but weighs nothing.
     np.testing.assert_array_equal(metrics.mistakes, [2.0])
-    np.testing.assert_allclose(metrics.error(problem), [2.0 / 3.5])
+    np.testing.assert_allclose(metrics.mean_error(), [2.0 / 3.5])
     np.testing.assert_allclose(metrics.mean_loss(), [importance @ losses / 3.5])
 
 
