@@ -242,7 +242,6 @@ def test_a_lower_step_of_a_later_epoch_is_the_newest():
     again = Snapshot(2, snapshot(2).arrays, {"again": True})
     CheckpointWriter(url).save(again)
     assert same(CheckpointReader(url).load(), again)
-    assert same(CheckpointReader(url).load(2), again)
 
 
 def test_a_reader_whose_checkpoint_is_removed_finds_the_newer_one():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,7 +14,6 @@ from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import (
     Manifest,
     Snapshot,
-    manifest_keys,
     read_manifests,
     step_of,
 )
@@ -81,8 +79,8 @@ class CheckpointReader:
                 return info.meta
         return self.load().meta
 
-    def load(self, step: int | None = None, *, read_shards: bool = True) -> Snapshot:
-        """Load the newest valid snapshot, or the newest valid one of `step`.
+    def load(self, *, read_shards: bool = True) -> Snapshot:
+        """Load the newest valid snapshot.
 
         Without `read_shards`, arrays that the workers of a cluster wrote are checked, and not read.
 
@@ -92,17 +90,14 @@ class CheckpointReader:
         damaged: dict[str, str] = {}
         while True:
             # Listed again each time: a writer that goes on may have removed some of them.
-            keys = manifest_keys(self._storage.list())
-            steps = [
-                key for key in keys if key not in damaged and (step is None or step_of(key) == step)
-            ]
-            manifests, errors = read_manifests(self._storage, steps)
+            keys = [key for key in self._storage.list() if key not in damaged]
+            manifests, errors = read_manifests(self._storage, keys)
             for key, error in errors.items():
                 if isinstance(error, UnknownVersion):
                     raise error
                 self._skip(key, error, damaged)
             if not manifests:
-                self._refuse(step, keys, damaged)
+                self._refuse(damaged)
             newest = manifests[0]
             try:
                 place = f"{self.url}: {newest.key}"
@@ -128,17 +123,14 @@ class CheckpointReader:
                 return str(error)
         return None
 
-    def _refuse(self, step: int | None, keys: Sequence[str], damaged: dict[str, str]) -> NoReturn:
+    def _refuse(self, damaged: dict[str, str]) -> NoReturn:
         """Raise the error of a folder without a valid checkpoint."""
-        subject = f"no checkpoint{'' if step is None else f' of step {step}'} at {self.url}"
+        subject = f"no checkpoint at {self.url}"
         if damaged:
             reason = next(iter(damaged.values()))
             raise InputError(
                 f"{subject} can be read: all {len(damaged)} are damaged; the first one: {reason}"
             )
-        if keys:
-            steps = sorted({step_of(key) for key in keys})
-            raise InputError(f"{subject}; there are checkpoints of the steps {steps}")
         kind = content_at(self._storage)
         raise InputError(f"{subject}: {f'it is {kind}' if kind else 'the folder has no run'}")
 
