@@ -161,14 +161,14 @@ class BatchDriver(DaskDriver):
                 another = self._placement.another(reply.worker)
                 self._pending.submit(to_events, another, compute_slices, work)
                 return []
-            for instruction, positions in zip(computes, reply.touched, strict=True):
+            events: list[Event] = []
+            answers = zip(computes, results, reply.touched, strict=True)
+            for instruction, result, positions in answers:
                 (slice_,) = instruction.slices
                 self._placement.read_by(slice_.reading, slice_.partition, reply.worker)
                 if instruction.following is not None:
                     self._note_touched(instruction.following, positions)
-            events: list[Event] = []
-            for instruction, result in zip(computes, results, strict=True):
-                ids = look_up(self._vocabularies[instruction.slices[0].reading], result.change.ids)
+                ids = look_up(self._vocabularies[slice_.reading], result.change.ids)
                 result = replace(result, change=replace(result.change, ids=ids))
                 events.append(Computed(instruction.task, (result,)))
             return events
