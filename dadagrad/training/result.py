@@ -196,18 +196,17 @@ def calibrate(
     problem: Problem,
     passes: Sequence[ProgressiveMetrics],
     setting: int,
-    calibration: Calibration | None = None,
     *,
     earlier: ProgressiveMetrics | None = None,
 ) -> Calibration:
-    """Fit the calibration of a setting, or another, to the scores of the first or the last pass.
+    """Fit the calibration of a setting to the scores of the first or the last pass.
 
     Those of the last pass are of weights closer to the final ones, but of rows that were learned
     from before. They serve where this makes little difference: where the log loss of the
     probabilities that are fitted to them is at least `MIN_LOG_LOSS` times that of the first pass.
     The scores of `earlier` runs are added to both.
     """
-    calibration = calibration or problem.config.calibration
+    calibration = problem.config.calibration
     fitted: list[tuple[Calibration, float]] = []
     for metrics in passes if len(passes) == 1 else (passes[0], passes[-1]):
         scores = bin_scores()[np.flatnonzero(metrics.histogram[setting].any(axis=1))]

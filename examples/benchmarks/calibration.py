@@ -46,7 +46,8 @@ def errors(data: RealSet, loss: str, passes: int) -> list[str]:
     end, model = result.coordinator, result.model
     cells = []
     for kind in CALIBRATIONS:
-        fitted = calibrate(end.problem, end.place.passes, 0, CALIBRATIONS.make(kind))
+        config = replace(end.problem.config, calibration=kind)
+        fitted = calibrate(replace(end.problem, config=config), end.place.passes, 0)
         measured = evaluate(replace(model, calibration=fitted), test)
         cells.append(f"{100 * measured.get('calibration_error', np.nan):.2f}")
     return cells
