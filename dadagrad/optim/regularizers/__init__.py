@@ -44,10 +44,10 @@ __all__ = [
 
 def add_penalties(
     regularizer: Regularizer | None,
-    l1: float = 0.0,
-    l2: float = 0.0,
-    low: float = -math.inf,
-    high: float = math.inf,
+    l1: float,
+    l2: float,
+    low: float,
+    high: float,
 ) -> Regularizer:
     """Return the sum of a regularizer, l1 |w|_1 and l2/2 |w|_2^2, over the box [low, high].
 

@@ -123,7 +123,7 @@ def prox_of_segments(
     center: Array,
     curvature: Array | float,
     size: float,
-    lengths: Starts | None = None,
+    lengths: Starts | None,
 ) -> Array:
     """A kernel, with its strength or radius, on every row or on blocks of every output.
 

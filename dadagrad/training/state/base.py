@@ -85,7 +85,7 @@ class TrainingState(ABC):
         batch: kernels.Batch,
         scores: NDArray[np.float64],
         spread: Spread,
-        average_scores: Array = NOTHING,
+        average_scores: Array,
     ) -> Sequence[int | None]:
         """Take one step for each of the `rows`, in order; `batch` are the same for the kernels.
 

@@ -101,7 +101,7 @@ class State(TrainingState):
         batch: kernels.Batch,
         scores: NDArray[np.float64],
         spread: Spread,
-        average_scores: NDArray[np.float64] = NOTHING,
+        average_scores: NDArray[np.float64],
     ) -> list[int | None]:
         after = np.empty(problem.n_groups)
         overflows: list[int | None] = [None] * problem.n_groups

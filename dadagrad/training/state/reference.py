@@ -161,7 +161,7 @@ class PlainState(TrainingState):
         batch: Batch,
         scores: Array,
         spread: Spread,
-        average_scores: Array = NOTHING,
+        average_scores: Array,
     ) -> tuple[()]:
         targets = problem.targets(rows.labels)
         for row in range(rows.n_rows):

@@ -58,7 +58,7 @@ class Holders:
         run: str,
         problem: Problem,
         pending: PendingTasks,
-        edges: NDArray[np.int64] | None = None,
+        edges: NDArray[np.int64] | None,
     ) -> None:
         self._client = client
         self._run = run
