@@ -135,8 +135,3 @@ def test_numpy_numbers_become_python_numbers():
 def test_malformed_settings_are_input_errors(plain):
     with pytest.raises(InputError, match=next(iter(plain))):
         TrainConfig.from_json(plain)
-
-
-def test_a_configuration_cannot_be_changed():
-    with pytest.raises(AttributeError):
-        TrainConfig().l1 = 1.0

@@ -15,8 +15,6 @@ from dadagrad.optim.regularizers import (
 )
 from dadagrad.optim.regularizers.base import block_lengths
 
-Prox = tuple[np.ndarray, np.ndarray, float]
-
 
 def draw_prox(seed, shape=(8, 2), spread=1.0):
     """A center with zeros and ties, a curvature over 2 * spread decades, and a scale."""
