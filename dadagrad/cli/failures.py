@@ -49,6 +49,8 @@ Loaded with less, some of them wait for ever or end the process.
 _MEGABYTES_OF_A_CORE = 20  # address space of the threads that some of them start
 _NEARLY_NOTHING = _RESERVE = 16 << 20
 _LOOK_SECONDS = 1.0
+_LOST_SECONDS = 0.1
+"""Time after a signal to end, after which it comes again if a library has lost its error."""
 _START_OF_A_THREAD = threading.Thread.start.__code__
 _DEATH_OF_A_THREAD = signal.SIGUSR2 if hasattr(signal, "SIGUSR2") else signal.SIGTERM
 
@@ -64,6 +66,10 @@ class Failure(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         with suppress(OSError):  # the disk of a log is full
             click.echo(f"dadagrad: error: {self.message}", file=file, err=file is None)
+
+
+class _Signal(KeyboardInterrupt):
+    """Signal to end; Python ends a module as by SIGINT if it meets `KeyboardInterrupt` itself."""
 
 
 class Interrupted(Failure):
@@ -101,7 +107,7 @@ def failing_in_one_line() -> Iterator[None]:
     except BaseException as error:
         # Python has other errors come from an interrupt where a class is made.
         for origin in origins(error):
-            if isinstance(origin, KeyboardInterrupt):
+            if _is_interrupt(origin):
                 numbers = [number for number in origin.args if isinstance(number, int)]
                 names = [signal.Signals(number).name for number in numbers[:1]]
                 raise Interrupted("interrupted", *names) from error
@@ -125,21 +131,30 @@ def _address_space_was_full() -> bool:
     return free < _NEARLY_NOTHING
 
 
+def _is_interrupt(error: BaseException | None) -> bool:
+    return isinstance(error, KeyboardInterrupt)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Raise `KeyboardInterrupt` at a signal to end, and `OutOfMemory` if a thread dies of that.
 
     A thread that waits for the dead one would wait for ever. A thread that cannot even begin tells
-    nobody: with limited addresses, a timer looks for a start of a thread that lasts. There is no
-    effect outside the main thread, where signals cannot be caught.
+    nobody: with limited addresses, a timer looks for a start of a thread that lasts. Libraries may
+    lose the error of a signal, in callbacks and in imports that may fail: it is sent again then.
+    There is no effect outside the main thread, where signals cannot be caught.
     """
     main = threading.main_thread()
     if threading.current_thread() is not main:
         yield
         return
 
+    received: list[int] = []
+
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(number)
+        received[:] = [number]
+        look_every(_LOST_SECONDS)
+        raise _Signal(number)
 
     def run_out_of_memory(number: int, frame: FrameType | None) -> None:
         raise OutOfMemory(_NO_MEMORY)
@@ -148,11 +163,18 @@ def interruptible() -> Iterator[None]:
 
     def look(number: int, frame: FrameType | None) -> None:
         nonlocal starting
+        if received and not any(map(_is_interrupt, origins(sys.exc_info()[1]))):
+            signal.raise_signal(received.pop())
         while frame is not None and frame.f_code is not _START_OF_A_THREAD:
             frame = frame.f_back
         if frame is not None and frame is starting and _address_space_was_full():
             raise OutOfMemory(_NO_MEMORY)
         starting = frame
+
+    def look_every(seconds: float) -> None:
+        if hasattr(signal, "setitimer"):  # absent on Windows
+            before.setdefault(signal.SIGALRM, signal.signal(signal.SIGALRM, look))
+            signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
 
     def on_death(death: threading.ExceptHookArgs) -> None:
         if lacks_memory(death.exc_value) and main.ident is not None:
@@ -161,28 +183,20 @@ def interruptible() -> Iterator[None]:
             hook(death)
 
     def on_lost_error(lost: sys.UnraisableHookArgs) -> None:
-        """Send a signal again that came in a callback of a library, such as LLVM's."""
-        if isinstance(lost.exc_value, KeyboardInterrupt):
-            again = threading.Timer(0.1, signal.pthread_kill, (main.ident, *lost.exc_value.args))
-            again.daemon = True
-            again.start()
-        else:
+        if not _is_interrupt(lost.exc_value):
             unraisable_hook(lost)
 
     handlers = dict.fromkeys(signals_to_end(), interrupt)
     handlers[_DEATH_OF_A_THREAD] = run_out_of_memory
-    limited = free_addresses() is not None
-    if limited:
-        handlers[signal.SIGALRM] = look
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     hook, threading.excepthook = threading.excepthook, on_death
     unraisable_hook, sys.unraisablehook = sys.unraisablehook, on_lost_error
-    if limited:
-        signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
+    if free_addresses() is not None:
+        look_every(_LOOK_SECONDS)
     try:
         yield
     finally:
-        if limited:
+        if before.keys() > handlers.keys():
             signal.setitimer(signal.ITIMER_REAL, 0.0)
         threading.excepthook, sys.unraisablehook = hook, unraisable_hook
         for number, handler in before.items():

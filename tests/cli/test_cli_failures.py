@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import click
 import psutil
@@ -221,6 +222,22 @@ def test_a_signal_in_a_callback_of_a_library_is_not_lost():
         time.sleep(5)
 
     assert outcome(call_and_wait) == (143, f"{BEGINNING}interrupted\n")
+
+
+def test_a_signal_whose_error_is_caught_comes_again_but_not_while_the_command_ends():
+    ends = []
+
+    def import_and_wait():
+        with suppress(BaseException):
+            signal.raise_signal(signal.SIGHUP)
+        try:
+            time.sleep(5)
+        finally:
+            time.sleep(3 * failures._LOST_SECONDS)
+            ends.append(True)
+
+    assert outcome(import_and_wait) == (129, f"{BEGINNING}interrupted\n")
+    assert ends
 
 
 INTERRUPTED = """
