@@ -232,7 +232,10 @@ class Run:
             return
         first = int(self.schedule.first.order(0)[0])
         rows = loader.load(first)
-        if in_order(rows.labels[:, 0], columns[0]):
+        labels = rows.labels[:, 0]
+        if rows.weights is not None:  # those of a partition that is skipped are all 0
+            labels = labels[rows.weights > 0.0]
+        if in_order(labels, columns[0]):
             remedy = "write the data again with `dadagrad ingest`, which shuffles all rows"
             if self.data.is_temporary:
                 remedy = "shuffle them"

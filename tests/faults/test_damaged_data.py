@@ -133,6 +133,14 @@ def test_when_all_are_damaged_there_is_nothing_to_go_on_with(cluster, url):
             train(url, CONFIG, on_error="skip", client=client)
 
 
+def test_the_labels_of_a_skipped_partition_are_not_taken_for_sorted_rows(tmp_path, caplog):
+    url = make_dataset(tmp_path / "train", (400, 100))
+    damage(url, "vanish", "part-00000")
+    train(url, step_size=0.1, shuffle=False, on_error="skip")
+    assert "partition part-00000 is skipped" in caplog.text
+    assert "labels come in order" not in caplog.text
+
+
 def test_on_error_is_raise_or_skip(url):
     with pytest.raises(InputError, match="on_error must be 'raise' or 'skip', not 'ignore'"):
         train(url, CONFIG, on_error="ignore")
