@@ -44,7 +44,7 @@ class ClassMetrics:
         self._log_loss -= float(weight @ np.log(chosen))
         confidence = probabilities.max(axis=1)
         bins = np.minimum((confidence * _N_BINS).astype(int), _N_BINS - 1)
-        right = weight * (probabilities.argmax(axis=1) == true)
+        right = weight * (guess == true)
         np.add.at(self._bins, bins, np.stack([weight, weight * confidence, right], axis=1))
 
     def reliability(self) -> list[list[float]]:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from dadagrad import InputError, Model, StorageError, evaluate, predict
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema
 from dadagrad.data.rows import Rows
+from dadagrad.optim.calibration import Isotonic
 from dadagrad.storage.store import Storage
 
 N_FEATURES = 30
@@ -172,6 +173,14 @@ def test_metrics_of_classes_are_those_of_scikit_learn(task, loss, n):
         abs(weight[bins == k] @ (confidence - right)[bins == k]) / weight.sum() for k in range(10)
     ]
     assert result["calibration_error"] == pytest.approx(sum(gaps))
+
+
+def test_rows_of_even_probabilities_count_as_right_by_their_label():
+    data = make_data(np.random.default_rng(0).integers(0, 2, (65, 1)).astype(float))
+    model = make_model("binary", data.schema.label_columns)
+    model = replace(model, calibration=Isotonic((-1.0, 1.0), (0.5, 0.5)))
+    result = evaluate(model, data)
+    assert result["calibration_error"] == pytest.approx(abs(result["accuracy"] - 0.5))
 
 
 def test_metrics_of_numbers_far_from_zero():

@@ -5,7 +5,14 @@ import pytest
 from helpers.training_cases import make_data
 from sklearn.metrics import roc_auc_score
 
-from dadagrad import AdaGradClassifier, AdaGradRegressor, InputError, TrainConfig, train
+from dadagrad import (
+    AdaGradClassifier,
+    AdaGradRegressor,
+    InputError,
+    TrainConfig,
+    TrainingError,
+    train,
+)
 from dadagrad.training.engines import warm_up
 
 COUPLED = ("softmax", "multiclass-hinge")
@@ -42,6 +49,16 @@ def test_a_count_below_zero_is_named(monkeypatch):
     X, y = np.eye(4), np.array([1.0, 0.0, -2.0, 3.0])
     with pytest.raises(InputError, match="y: row 2 has label -2"):
         AdaGradRegressor(loss="poisson").fit(X, y)
+
+
+@pytest.mark.parametrize("step_size", [1e25, [1e25, 1e30]])
+@pytest.mark.parametrize("mode", [{}, {"streams": 2}])
+def test_the_first_run_of_a_process_names_its_own_rows_where_it_diverges(
+    step_size, mode, monkeypatch
+):
+    monkeypatch.setattr(warm_up, "_warm", set())
+    with pytest.raises(TrainingError, match=r"memory.* diverged"):
+        train(make_data(labels="real"), loss="squared", step_size=step_size, **mode)
 
 
 def test_poisson_regression_finds_the_rates():

@@ -62,13 +62,14 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
         messages("compiling the kernels (once on this machine, a few seconds)")
     few = replace(
         config,
+        step_size=1.0,
         batch_size=1 if problem.online else 4,
         passes=1,
         partitions_per_batch=2,
         streams=min(config.n_streams, 2),
     )
-    # The rows have some of the features, not all.
-    problem = replace(problem, config=few, n_features=3)
+    # The rows have some of the features, not all. One setting of a grid has the types of all.
+    problem = replace(problem, config=few, configs=(), n_features=3)
     with _one_at_a_time(first.stats.cache_path):
         _run(problem)
     _warm.add(kind)
