@@ -19,7 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from hashlib import sha256
 from typing import Any, ClassVar, Generic, TypeVar, cast, dataclass_transform
+
+import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.settings import Choice, Number
@@ -155,12 +158,15 @@ def parameters(value: Any) -> dict[str, Any]:
 
 
 def describe(value: Any) -> str:
-    """Return the text that stands for an object: its name and the parameters that are not usual."""
+    """Return the text that stands for an object: its name and the parameters that are not usual.
+
+    An array is described by a digest.
+    """
     usual = {each.name: each.default for each in _parameters_of(type(value))}
     changed = [
         f"{key}={_text(parameter)}"
         for key, parameter in parameters(value).items()
-        if key not in usual or parameter != usual[key]
+        if key not in usual or not np.array_equal(parameter, usual[key])
     ]
     return ":".join([value.name, ",".join(changed)]) if changed else str(value.name)
 
@@ -173,6 +179,8 @@ def _parameters_of(cls: type) -> list[Any]:
 
 
 def _text(value: Any) -> str:
+    if getattr(value, "ndim", 0):  # an array may be as long as the features
+        return sha256(value.tobytes()).hexdigest()[:16]
     if isinstance(value, tuple):
         return "+".join(map(str, value))
     return str(value.item() if hasattr(value, "item") else value)

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pytest
 from helpers.processes import local_cluster
-from helpers.training_cases import interrupt_at, make_data
+from helpers.training_cases import N_FEATURES, interrupt_at, make_data
 from helpers.zarr_cases import write_zarr
 
 import dadagrad
@@ -159,6 +159,16 @@ def test_an_own_object_resumes_when_it_is_given_again(name, tmp_path):
         dadagrad.resume(folder, data=data, **{**objects, "update": "ftrl"})
     resumed = dadagrad.resume(folder, data=data, **objects)
     assert resumed.model.digest == whole.model.digest
+
+
+def test_an_own_object_may_have_an_array_as_a_parameter(tmp_path):
+    data, strengths = data_of("loss"), np.linspace(0.0, 1e-2, N_FEATURES)[:, None]
+    settings = {"step_size": 0.2, "batch_size": 10, "checkpoints": str(tmp_path)}
+    first = dadagrad.train(data, regularizer=OwnL1(strengths), **settings)
+    with pytest.raises(InputError, match="was given, and the run has regularizer 'OwnL1:strength="):
+        dadagrad.resume(str(tmp_path), data=data, regularizer=OwnL1(2 * strengths))
+    resumed = dadagrad.resume(str(tmp_path), data=data, regularizer=OwnL1(strengths))
+    assert resumed.model.digest == first.model.digest
 
 
 @pytest.fixture(scope="module")
