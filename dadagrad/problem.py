@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.errors import InputError
+from dadagrad.optim import losses
 from dadagrad.optim.baselines import Learner
 from dadagrad.optim.losses import Link, Loss
 from dadagrad.optim.preconditioners import Diagonal, Preconditioner
@@ -350,10 +351,11 @@ def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Proble
 
 def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
     loss = config.loss
-    if loss.link not in get_args(Link):
-        raise InputError(
-            f"the link of {loss.name} is {loss.link!r}; it must be one of {get_args(Link)}"
-        )
+    for kind, word, words in (("link", loss.link, Link), ("task", loss.task, losses.Task)):
+        if word not in get_args(words):
+            raise InputError(
+                f"the {kind} of {loss.name} is {word!r}; it must be one of {get_args(words)}"
+            )
     if (loss.couples or loss.ranks) and len(columns) > 1:
         raise InputError(
             f"the {loss.name} loss is for one label column; the data has {len(columns)}"

@@ -236,6 +236,36 @@ def test_a_link_that_is_not_known_is_refused_before_training():
         dadagrad.train(data_of("loss"), loss=Probit(), step_size=0.1)
 
 
+def altered(owner, **members):
+    """An object of a class derived from that of `owner`, with other members."""
+    return type("Wrong", (type(owner),), members)(*vars(owner).values())
+
+
+LOSS, L1 = OwnHinge(), OwnL1(1e-3)
+WRONG = [
+    (LOSS, {"slope": lambda self, scores, labels: -1.0}, r"slope of Wrong is a float .*\(2, 1\)"),
+    (
+        LOSS,
+        {"slope": lambda self, scores, labels: scores[0]},
+        r"is an array of shape \(1,\) for",
+    ),
+    (LOSS, {"value": lambda self, scores, labels: 0.5}, "the value of Wrong is a float for scores"),
+    (OwnSoftmax(), {"value": lambda self, scores, labels: scores}, r"return .* shape \(2,\)"),
+    (LOSS, {"task": "classes"}, "the task of Wrong is 'classes'; it must be one of"),
+    (L1, {"prox": lambda self, *arguments: None}, r"a NoneType for a center of shape \(60, 1\)"),
+    (L1, {"couples": "rows"}, "Wrong couples 'rows'; it must be one of"),
+]
+
+
+@pytest.mark.parametrize(("owner", "members", "message"), WRONG, ids=[each[2] for each in WRONG])
+@pytest.mark.parametrize("batch_size", [1, 20])
+def test_a_wrong_own_object_is_refused_before_training(owner, members, message, batch_size):
+    kind = "loss" if isinstance(owner, dadagrad.Loss) else "regularizer"
+    settings = {kind: altered(owner, **members), "batch_size": batch_size, "step_size": 0.2}
+    with pytest.raises(InputError, match=message):
+        dadagrad.train(data_of("loss"), **settings)
+
+
 @pytest.mark.parametrize("from_disk", [False, True])
 def test_a_run_with_an_own_loss_goes_on(from_disk, tmp_path):
     data = data_of("loss")

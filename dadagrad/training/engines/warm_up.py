@@ -7,15 +7,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import IO, Any
+from typing import IO, Any, get_args
 
 import numpy as np
 
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.rows import Rows
+from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked
+from dadagrad.optim.arrays import Array
+from dadagrad.optim.losses import LOSSES, Loss
+from dadagrad.optim.regularizers import REGULARIZERS, Regularizer
+from dadagrad.optim.regularizers.base import Coupling
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.threads import LocalEngine
@@ -36,9 +41,10 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
     """Compile, or load from the cache on disk, the kernels of `problem`; the seconds it took.
 
     A run on a few rows has all of them compiled: types decide, not sizes. `messages` is called
-    beforehand if it may take long.
+    beforehand if it may take long. `InputError` if an own loss or regularizer cannot be right.
     """
     begun = time.perf_counter()
+    _check_own_objects(problem.settings[0])
     config, couples = problem.config, problem.loss.couples
     kind: tuple[bool, ...] = (
         problem.compiled,
@@ -74,6 +80,38 @@ def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
         _run(problem)
     _warm.add(kind)
     return time.perf_counter() - begun
+
+
+def _check_own_objects(problem: Problem) -> None:
+    """Refuse a loss or a regularizer of a user's own class whose arrays have a wrong shape."""
+    loss, penalty = problem.loss, problem.config.regularizer
+    with np.errstate(all="ignore"):  # the labels may be none that the loss is for
+        if type(loss) not in LOSSES.classes.values():
+            targets = problem.targets(_two_rows(problem).labels)
+            scores, of_value = np.zeros(targets.shape), targets.shape[: 1 if loss.couples else 2]
+            _check_shape(loss, "value", loss.value(scores, targets), "scores", scores, of_value)
+            _check_shape(loss, "slope", loss.slope(scores, targets), "scores", scores, scores.shape)
+        if penalty is not None and type(penalty) not in REGULARIZERS.classes.values():
+            if penalty.couples not in get_args(Coupling):
+                raise InputError(
+                    f"{penalty.name} couples {penalty.couples!r}; it must be one of "
+                    f"{get_args(Coupling)}"
+                )
+            center = np.zeros((problem.n_features, problem.n_outputs))
+            weights = penalty.prox(center, np.ones(center.shape), 1.0)
+            _check_shape(penalty, "prox", weights, "a center", center, center.shape)
+
+
+def _check_shape(
+    owner: Loss | Regularizer, name: str, result: Any, argument: str, given: Array, shape: Any
+) -> None:
+    is_array = isinstance(result, np.ndarray)
+    if not is_array or result.shape != shape:
+        found = f"an array of shape {result.shape}" if is_array else f"a {type(result).__name__}"
+        raise InputError(
+            f"the {name} of {owner.name} is {found} for {argument} of shape {given.shape}; return "
+            f"an array of shape {shape}"
+        )
 
 
 @contextmanager
