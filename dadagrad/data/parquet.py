@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -177,7 +177,7 @@ class ParquetDataset(Dataset):
         name = self._name(file)
         with self._storage.open(self._files[file]) as source:
             groups = read_row_groups(source, name)
-            with arrow_errors(InputError, f"{name} is not a whole Parquet file", "write it again"):
+            with _arrow_errors(InputError, f"{name} is not a whole Parquet file", "write it again"):
                 footer = pq.ParquetFile(source).metadata
                 schema = footer.schema.to_arrow_schema()
                 names = Counter(schema.names)  # raises if a name is not UTF-8
@@ -196,14 +196,8 @@ class ParquetDataset(Dataset):
 
     def _table(self, partition: int, columns: list[str]) -> pa.Table:
         (file, group), place = self._groups[partition], self._place(partition)
-        group.check_memory(place, columns)
-        footer, problem = self._footers[file], f"{place} cannot be decoded"
-        with (
-            self._storage.open(self._files[file]) as source,
-            arrow_errors(CorruptionError, problem, "write or copy the file again"),
-        ):
-            reader = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True)
-            return reader.read_row_group(group.number, columns=columns, use_threads=False)
+        with self._storage.open(self._files[file]) as source:
+            return read_row_group(source, group, place, columns, self._footers[file])
 
     def _describe_label(self, name: str) -> LabelColumn:
         """The distinct values of a label column, from a scan of it."""
@@ -264,8 +258,26 @@ class ParquetDataset(Dataset):
         return Partition(name, group.n_rows, group.nnz, n_local, checksum)
 
 
+def read_row_group(
+    file: BinaryIO | str,
+    group: RowGroup,
+    place: str,
+    columns: list[str] | None = None,
+    footer: pq.FileMetaData | None = None,
+) -> pa.Table:
+    """Read these columns of a row group, or all; `place` is its name in messages.
+
+    Raises `OutOfMemory` before it is read, and `CorruptionError` if it cannot be decoded.
+    """
+    group.check_memory(place, columns)
+    problem, advice = f"{place} cannot be decoded", "write or copy the file again"
+    with _arrow_errors(CorruptionError, problem, advice):
+        reader = pq.ParquetFile(file, metadata=footer, page_checksum_verification=True)
+        return reader.read_row_group(group.number, columns=columns, use_threads=False)
+
+
 @contextmanager
-def arrow_errors(kind: type[DadagradError], problem: str, advice: str) -> Iterator[None]:
+def _arrow_errors(kind: type[DadagradError], problem: str, advice: str) -> Iterator[None]:
     """Raise errors of pyarrow in one line: as `kind`, if the bytes are at fault."""
     try:
         yield

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dadagrad.data.blocks import MAX_NOTES
-from dadagrad.data.parquet import arrow_errors
+from dadagrad.data.parquet import read_row_group
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import Place, Range, place, read_chunks
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Delimiter, Options
@@ -35,7 +35,7 @@ from dadagrad.data.tables.delimited import (
 )
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.errors import CorruptionError, InputError, OnError
+from dadagrad.errors import InputError, OnError
 from dadagrad.storage.store import open_regular
 from dadagrad.summary import listed
 
@@ -384,11 +384,5 @@ def parquet_batches(
 
     Raises `CorruptionError` for bytes that cannot be decoded.
     """
-    place = f"{path}, row group {group.number}"
-    group.check_memory(place, columns)
-    with arrow_errors(
-        CorruptionError, f"{place} cannot be decoded", "write or copy the file again"
-    ):
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        table = file.read_row_group(group.number, columns=columns, use_threads=False)
+    table = read_row_group(path, group, f"{path}, row group {group.number}", columns)
     yield from table_batches(table, path, group.first + 1)
