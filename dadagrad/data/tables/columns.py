@@ -288,8 +288,6 @@ def _kind_of_dates(cells: pa.Array) -> Kind:
 
 def column_from_json(plain: Any) -> Column:
     """The column of plain JSON; raises `InputError` if it is not one."""
-    if isinstance(plain, dict) and plain.get("kind") == "date":  # of a former version, with hours
-        plain = plain | {"kind": "time"}
     suits = isinstance(plain, dict) and isinstance(plain.get("name"), str)
     suits = suits and plain.get("kind") in Kind.__args__  # type: ignore[attr-defined]
     defaults = {"center": 0.0, "scale": 1.0, "offset": 0.0}
