@@ -1,4 +1,4 @@
-"""Sources into blocks of rows: tasks of parsing, in threads, processes or on a Dask cluster."""
+"""Sources into blocks of rows: tasks of parsing, in threads or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -91,14 +91,12 @@ def _parse_lines(chunk: bytes, *, path: str, offset: int, options: Options) -> B
 
 def _parse_part(parse: Parser, part: Range) -> Iterator[Block]:
     """Parse the chunks of a part of a file."""
-    meter, done = Meter(), None
+    meter = Meter()
     chunks = read_chunks(part, TASK_BYTES, meter)
     if isinstance(parse, TableParser) and parse.quoted:
         chunks = cut_at_rows(part.path, chunks, parse.delimiter or ",")
     for chunk, offset in chunks:
-        begin = offset if done is None else done
-        yield from _parse_chunk(parse, part.path, chunk, offset, meter.n_bytes - begin)
-        done = meter.n_bytes
+        yield from _parse_chunk(parse, part.path, chunk, offset, meter.take())
 
 
 def _parse_chunk(parse: Parser, path: str, chunk: bytes, offset: int, n_bytes: int) -> list[Block]:
@@ -156,14 +154,13 @@ def _text_tasks(
     if whole_streams:
         yield Task(file, 0, partial(_parse_part, parse, Range(path, 0, None)))
         return
-    done, number = 0, 0
+    number = 0
     for number, (chunk, offset) in enumerate(chunks):
-        parse, n_bytes = _current(parse, summary), meter.n_bytes - done
-        parse_part = partial(_parse_chunk, parse, path, chunk, offset, n_bytes)
+        parse = _current(parse, summary)
+        parse_part = partial(_parse_chunk, parse, path, chunk, offset, meter.take())
         yield Task(file, 0, parse_part, number)
-        done = meter.n_bytes
-    if (rest := source_bytes(path) - done) > 0:  # after the last line, such as a checksum
-        parse_part = partial(_parse_chunk, parse, path, b"", done, rest)
+    if (rest := source_bytes(path) - meter.position) > 0:  # after the last line, as a checksum
+        parse_part = partial(_parse_chunk, parse, path, b"", meter.position, rest)
         yield Task(file, 0, parse_part, number + 1)
 
 

@@ -125,9 +125,15 @@ class Range:
 
 @dataclass(slots=True)
 class Meter:
-    """Number of bytes read from a file so far: compressed bytes if the file is compressed."""
+    """Position of a reading in its file: in compressed bytes if the file is compressed."""
 
-    n_bytes: int = 0
+    position: int = 0
+    taken: int = 0
+
+    def take(self) -> int:
+        """Bytes read since the last call, or since the beginning."""
+        n_bytes, self.taken = self.position - self.taken, self.position
+        return n_bytes
 
 
 class _Reader(Protocol):
@@ -168,6 +174,7 @@ def read_chunks(
     as soon as they are there. Raises `InputError` naming the file if it cannot be read, is damaged
     or cut short, or a line exceeds `MAX_LINE_BYTES`.
     """
+    meter = meter or Meter()
     with readable_file(source.path), _open(source.path) as file:
         start, stop = source.start, source.stop
         reader: _Reader = file
@@ -179,10 +186,10 @@ def read_chunks(
             start = _first_line(file, start)
             stop = None if stop is None else _first_line(file, stop)
             file.seek(start)
+        meter.taken = start
         seekable = file.seekable()
         for chunk, offset in _whole_lines(source.path, reader, start, stop, chunk_bytes):
-            if meter is not None:
-                meter.n_bytes = file.tell() if seekable else offset + len(chunk)
+            meter.position = file.tell() if seekable else offset + len(chunk)
             yield chunk, offset
 
 
