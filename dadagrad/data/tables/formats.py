@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -20,7 +20,7 @@ from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.parquet import read_row_group
 from dadagrad.data.parquet_footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import Place, Range, place, read_chunks
-from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Delimiter, Options
+from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.tables.cells import Batch, columns_of_rows, table_of_json
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
@@ -72,51 +72,56 @@ def open_text(
     head = first
     if len(first) > HEAD_BYTES:
         head = first[: first.rfind(b"\n", 0, HEAD_BYTES) + 1 or len(first)]
-    delimiter: Delimiter | None = None
-    if options.format == "jsonl":
-        if first.lstrip().startswith(b"["):
-            raise InputError(
-                f"{path} holds a JSON array; needed is one object a line, as `jq -c '.[]' FILE` "
-                "writes them"
-            )
-        if encoder is None:
-            batch = read_json(head, path=path, offset=0, on_error="skip")
-            if not batch.table.num_columns:
-                read_json(head, path=path, offset=0, on_error="raise")
-            encoder = learn_encoder(batch.table, options, path, by_number=False)
-            columns = list(batch.table.schema.names)
-        else:
-            batch = read_json(head, path=path, offset=0, on_error="skip")
-            _check_keys(encoder, columns, batch.table, path)
-        features = [column.name for column in encoder.columns]
-        read: Callable[..., Batch] = partial(
-            read_json, on_error=options.on_error, required=features
+    open_head = _open_json if options.format == "jsonl" else _open_delimited
+    parse, columns = open_head(path, head, options, encoder, columns)
+    if parse.quoted:
+        chunks = cut_at_rows(path, chunks, parse.delimiter or ",")
+    return parse, columns, chunks
+
+
+def _open_json(
+    path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
+) -> tuple[TableParser, list[str]]:
+    """Parser of a file of JSON lines, and its columns."""
+    if head.lstrip().startswith(b"["):
+        raise InputError(
+            f"{path} holds a JSON array; needed is one object a line, as `jq -c '.[]' FILE` "
+            "writes them"
         )
+    batch = read_json(head, path=path, offset=0, on_error="skip")
+    if encoder is None:
+        if not batch.table.num_columns:
+            read_json(head, path=path, offset=0, on_error="raise")
+        encoder = learn_encoder(batch.table, options, path, by_number=False)
+        columns = list(batch.table.schema.names)
     else:
-        layout = _layout(path, head, options, encoder, columns)
-        if encoder is None:
-            if layout.delimiter != "\t":
-                head = head[: end_of_rows(head, layout.delimiter) or len(head)]
-            batch = read_batch(head, layout, path=path, offset=0)
-            encoder = learn_encoder(batch.table, options, path, by_number=True)
-        names = set(layout.names)
-        for column in encoder.columns:
-            if column.name not in names:
-                raise no_column(layout.names, column.name, "another file or the model", path)
-        numbers = frozenset(
-            column.name for column in encoder.columns if column.kind in ("number", "code")
-        )
-        used = set(encoder.column_names())
-        read = partial(
-            read_batch,
-            layout=layout,
-            numbers=numbers,
-            included_names=frozenset(name for name in layout.names if name in used),
-        )
-        columns, delimiter = list(layout.names), layout.delimiter
-        if delimiter != "\t":
-            chunks = cut_at_rows(path, chunks, delimiter)
-    return TableParser(encoder, options, read, delimiter), columns, chunks
+        _check_keys(encoder, columns, batch.table, path)
+    features = [column.name for column in encoder.columns]
+    read = partial(read_json, on_error=options.on_error, required=features)
+    return TableParser(encoder, options, read), columns
+
+
+def _open_delimited(
+    path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
+) -> tuple[TableParser, list[str]]:
+    """Parser of a file of delimited text, and its columns."""
+    layout = _layout(path, head, options, encoder, columns)
+    if encoder is None:
+        if layout.delimiter != "\t":
+            head = head[: end_of_rows(head, layout.delimiter) or len(head)]
+        batch = read_batch(head, layout, path=path, offset=0)
+        encoder = learn_encoder(batch.table, options, path, by_number=True)
+    names = frozenset(layout.names)
+    for column in encoder.columns:
+        if column.name not in names:
+            raise no_column(layout.names, column.name, "another file or the model", path)
+    read = partial(
+        read_batch,
+        layout=layout,
+        numbers=frozenset(each.name for each in encoder.columns if each.kind in ("number", "code")),
+        included_names=names.intersection(encoder.column_names()),
+    )
+    return TableParser(encoder, options, read, layout.delimiter), list(layout.names)
 
 
 def names_of_columns(path: str, options: Options) -> list[str]:
