@@ -6,6 +6,7 @@ rounds that are a second or more apart.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -18,6 +19,8 @@ from dadagrad.errors import InputError
 from dadagrad.storage.documents import strict_json
 from dadagrad.training.callbacks import BeginEvent, Callback, CheckpointEvent, EndEvent, RoundEvent
 
+logger = logging.getLogger(__name__)
+
 MIN_SECONDS = 1.0
 """Seconds between two rounds of a pass that are recorded."""
 
@@ -28,12 +31,13 @@ class JsonLog(Callback):
     The events are "begin", "round", "checkpoint" and "end", with the entries of their `to_json`. A
     round has a line, with the number of non-zero weights, where the rows have doubled, a pass ends
     or a second has gone by. Lines are added to those that are there. Raises `InputError` if the
-    file cannot be written.
+    file cannot be written at first; if it cannot be written later, the log ends with a warning.
     """
 
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(os.path.expanduser(path))
         self._next_rows, self._last = 0, 0.0
+        self._has_ended = False
         self._write("")
 
     def on_begin(self, event: BeginEvent) -> None:
@@ -53,7 +57,12 @@ class JsonLog(Callback):
 
     def _add(self, kind: str, entries: dict[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._write(strict_json({"event": kind, "time": now} | entries) + "\n")
+        try:
+            if not self._has_ended:
+                self._write(strict_json({"event": kind, "time": now} | entries) + "\n")
+        except InputError as error:
+            self._has_ended = True
+            logger.warning("the log of the run ends early: %s", error)
 
     def _write(self, text: str) -> None:
         try:

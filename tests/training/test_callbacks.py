@@ -121,6 +121,22 @@ def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(tmp_path, sa
     assert events[-1]["report"]["digest"] == result.model.digest
 
 
+def test_a_run_outlives_a_log_and_a_trace_that_cannot_be_written_any_more(tmp_path, caplog):
+    log, trace = tmp_path / "log.jsonl", tmp_path / "trace.json"
+
+    def put_folders_there(event):
+        for path in (log, trace):
+            if path.is_file():
+                path.unlink()
+                (path / "folder").mkdir(parents=True)
+
+    callbacks = [put_folders_there, JsonLog(str(log))]
+    result = train(make_data(), CONFIG, callbacks=callbacks, trace=str(trace))
+    assert result.model.digest == train(make_data(), CONFIG).model.digest
+    assert caplog.text.count("the log of the run ends early: cannot write the log") == 1
+    assert caplog.text.count("the trace of the run is missing: cannot write") == 1
+
+
 def test_sweeps_and_estimators_have_callbacks_too():
     recorder = Recorder()
     sweep(make_data(), step_size=[0.1, 0.3], l1=[0.0, 1e-3], callbacks=[recorder])

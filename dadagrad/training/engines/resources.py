@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -17,12 +18,14 @@ from dadagrad.data.ingest.collect import Shuffle
 from dadagrad.data.ingest.ingest import as_dataset, ingest, read_dataset
 from dadagrad.data.ingest.sources import Source, is_pair, is_raw, make_source
 from dadagrad.data.zarr.dataset import ZarrDataset
-from dadagrad.errors import InputError, OnError
+from dadagrad.errors import InputError, OnError, StorageError
 from dadagrad.kernels.parallel import available_cores
 from dadagrad.settings import Number
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.threads import LocalEngine
 from dadagrad.training.trace import Trace
+
+logger = logging.getLogger(__name__)
 
 _POSITIVE = Number(whole=True, minimum=1, optional=True)
 
@@ -98,7 +101,10 @@ class Resources:
             try:
                 yield engine
             finally:
-                engine.trace.save()
+                try:
+                    engine.trace.save()
+                except StorageError as error:
+                    logger.warning("the trace of the run is missing: %s", error)
                 for source in data.sources:
                     if isinstance(source, TemporaryDataset):
                         source.remove()
