@@ -18,7 +18,7 @@ from dadagrad.data.dataset import (
     Schema,
     check_labels,
 )
-from dadagrad.data.rows import Rows
+from dadagrad.data.rows import Rows, query_begins
 from dadagrad.errors import InputError
 from dadagrad.summary import listed
 
@@ -181,8 +181,8 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
 
     Partitions are held out whole, in a random order that `seed` decides, and the first rows of the
     last of them: so little is read to measure, and nothing is copied. Rows of one partition should
-    be as good a sample as those of another, as `dadagrad ingest` makes them by shuffling. Data with
-    queries are split between partitions only.
+    be as good a sample as those of another, as `dadagrad ingest` makes them by shuffling. No query
+    is divided: the last partition is read to find where the next begins.
 
     Raises `InputError` if one of the two would have no rows.
     """
@@ -191,10 +191,10 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
     learned_pieces, held_out = list(pieces), []
     for number in np.random.default_rng([seed, len(pieces)]).permutation(len(pieces)).tolist():
         piece = pieces[number]
-        n_rows = piece.stop - piece.start
-        if n_rows > n_missing and data.schema.queried:
-            continue
-        middle = piece.start + min(n_rows, n_missing)
+        if data.schema.queried and 0 < n_missing < piece.stop - piece.start:
+            begins = query_begins(np.asarray(data.read(number).queries))
+            n_missing = int(begins[min(int(np.searchsorted(begins, n_missing)), len(begins) - 1)])
+        middle = piece.start + min(piece.stop - piece.start, n_missing)
         held_out.append(replace(piece, stop=middle))
         learned_pieces[number] = replace(piece, start=middle)
         n_missing -= middle - piece.start
@@ -203,9 +203,7 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
     if not learned_pieces or not held_out:
         raise InputError(
             f"holdout={fraction:g} of the {data.n_rows} rows of {data.url} leaves none to learn "
-            "from or none to measure on"
-            + (", and queries are held out in whole partitions" if data.schema.queried else "")
-            + "; change the fraction, or give a dataset to measure on"
+            "from or none to measure on; change the fraction, or give a dataset to measure on"
         )
     held_out.sort(key=lambda piece: (piece.source, piece.partition))
     learned = DatasetView(data.sources, learned_pieces, data.schema)

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_consistent_length
 
 from dadagrad.data.arrays import check_queries
 from dadagrad.data.dask_blocks import is_dask
@@ -90,12 +90,13 @@ class AdaGradRanker(LinearEstimator):
         if is_stored(X):
             quality = evaluate(self.model_, open_stored(X))["ndcg"]
         else:
-            encoded = self._queries(X, query)
-            queries = check_queries(encoded, len(computed(y)), "the arguments")
+            encoded, scores = self._queries(X, query), self.predict(X)
+            relevance = self._check_relevance(computed(y))
+            check_consistent_length(scores, relevance)
+            queries = check_queries(encoded, len(scores), "the arguments")
             order = np.argsort(queries, kind="stable")
             ranking = RankingScores()
-            relevance = self._check_relevance(computed(y))
-            ranking.add(relevance[order], queries[order], self.predict(X)[order])
+            ranking.add(relevance[order], queries[order], scores[order])
             quality = ranking.means()["ndcg"]
         if quality is None:
             raise InputError("no query has a row with a y above 0; NDCG needs at least one")

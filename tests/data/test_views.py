@@ -47,12 +47,19 @@ def test_the_seed_decides_which_rows_are_held_out():
     assert len({hold_out(data, 0.1, seed)[1].digest for seed in range(8)}) > 4
 
 
-def test_queries_are_not_torn_apart():
-    data = make_data((9, 12, 6, 30), labels="relevance")
-    learned, held = hold_out(data, 0.4, 0)
-    assert {part.n_rows for part in (*learned.partitions, *held.partitions)} == {9, 12, 6, 30}
-    with pytest.raises(InputError, match="queries are held out in whole partitions"):
-        hold_out(data, 0.05, 0)
+@pytest.mark.parametrize("sizes", [(9, 12, 6, 30), (60,), (3, 120)])
+def test_queries_of_three_rows_are_not_torn_apart(sizes):
+    data = make_data(sizes, labels="relevance")
+    learned, held = hold_out(data, 0.41, 0)
+    assert 0 <= held.n_rows - round(0.41 * data.n_rows) < 3
+    queries = [
+        {number for k in range(len(part.partitions)) for number in part.read(k).queries.tolist()}
+        for part in (learned, held)
+    ]
+    assert not queries[0] & queries[1]
+    assert learned.n_rows + held.n_rows == data.n_rows
+    with pytest.raises(InputError, match="leaves none to learn from or none to measure on"):
+        hold_out(make_data((3,), labels="relevance"), 0.4, 0)
 
 
 def test_datasets_follow_each_other_and_their_text_labels_agree(tmp_path):

@@ -114,6 +114,16 @@ def test_a_ranker_learns_an_order():
     assert ranker.report_["progressive_error"] < 0.15
 
 
+def test_a_ranker_measures_queries_that_are_held_out():
+    X, y, query = letor()
+    ranker = AdaGradRanker(holdout=0.2, early_stopping=True, passes=9).fit(X, y, query)
+    held = ranker.report_["holdout"]
+    assert len(y) - ranker.report_["by_pass"][0]["rows"] >= held["rows"] >= 0.2 * len(y)
+    assert held["ndcg"] > 0.95
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        ranker.score(X[1:], y, query)
+
+
 def test_rows_of_weight_zero_are_no_rows():
     X, y, query = letor()
     weight = np.random.default_rng(2).integers(0, 2, len(y))
