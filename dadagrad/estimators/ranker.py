@@ -88,7 +88,7 @@ class AdaGradRanker(LinearEstimator):
         Gains are 2^y - 1, and equal scores share their ranks. A dataset needs no y and no `query`.
         """
         if is_stored(X):
-            quality = evaluate(self.model_, open_stored(X))["ndcg"]
+            quality = evaluate(self.model_, open_stored(X), loss=self.loss)["ndcg"]
         else:
             encoded, scores = self._queries(X, query), self.predict(X)
             relevance = self._check_relevance(computed(y))

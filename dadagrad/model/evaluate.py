@@ -27,7 +27,7 @@ from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.metrics import ClassMetrics, RegressionMetrics, count_unseen
 from dadagrad.model.model import Model
 from dadagrad.model.ranking import RankingScores
-from dadagrad.optim.losses import LOSSES, Loss, check_targets
+from dadagrad.optim.losses import LOSSES, Loss, Ranking, check_targets
 from dadagrad.problem import Task, has_classes
 from dadagrad.settings import Number
 
@@ -110,10 +110,10 @@ def evaluate(
         model = Model.load(model)
     data = suit(model.task, model.schema, as_dataset(data, like=model, **options))
     scored = score_partitions(model, data, progress, threads)
+    loss = LOSSES.make(model.loss if loss is None else loss)
     if model.task == "ranking":
-        result = _evaluate_ranking(data, scored)
+        result = _evaluate_ranking(data, loss, scored)
     else:
-        loss = LOSSES.make(model.loss if loss is None else loss)
         result = _evaluate_labels(model, data, loss, scored, curves=curves)
     return result | {"seconds": time.perf_counter() - begun}
 
@@ -168,8 +168,8 @@ def _evaluate_labels(
     return result if classes is None else result | classes.result()
 
 
-def _evaluate_ranking(data: Dataset, scored: Iterator[Scored]) -> dict[str, Any]:
-    totals = RankingScores()
+def _evaluate_ranking(data: Dataset, loss: Loss, scored: Iterator[Scored]) -> dict[str, Any]:
+    totals = RankingScores(None if type(loss) is Ranking else loss)
     for _, rows, scores in scored:
         assert rows.queries is not None
         totals.add(rows.labels[:, 0], rows.queries, scores[:, 0])

@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dadagrad.data.rows import query_begins
+from dadagrad.optim.losses import Loss
 
 Array = NDArray[np.float64]
 
@@ -21,10 +22,12 @@ class RankingScores:
     """Sums over queries, each of which counts as one.
 
     Over the `paired` queries, which have rows of different relevance: `accuracy`, the share of
-    pairs in the right order (equal scores count half), and `loss`, the mean hinge loss of pairs.
+    pairs in the right order (equal scores count half), and `loss`, the mean loss of pairs: hinge,
+    or that of a user's own class, `own_loss`.
     Over the `relevant` ones, which have a row of relevance above 0: the `ndcg` of `TOP` rows.
     """
 
+    own_loss: Loss | None = None
     queries: int = 0
     paired: int = 0
     accuracy: float = 0.0
@@ -39,6 +42,8 @@ class RankingScores:
             of_query = slice(start, stop)
             pairs, right, loss = _count_pairs(relevance[of_query], scores[of_query])
             if pairs:
+                if self.own_loss is not None:
+                    loss = _sum_losses(self.own_loss, relevance[of_query], scores[of_query])
                 self.paired += 1
                 self.accuracy += right / pairs
                 self.loss += loss / pairs
@@ -56,6 +61,14 @@ class RankingScores:
             "ndcg": (self.ndcg, self.relevant),
         }
         return {name: total / count if count else None for name, (total, count) in sums.items()}
+
+
+def _sum_losses(loss: Loss, relevance: Array, scores: Array) -> float:
+    """Sum of the losses of the pairs of a query."""
+    margins = (
+        score - scores[relevance < each] for each, score in zip(relevance, scores, strict=True)
+    )
+    return sum(float(loss.value(gaps, np.ones(len(gaps))).sum()) for gaps in margins)
 
 
 def ndcg(relevance: Array, scores: Array) -> float | None:

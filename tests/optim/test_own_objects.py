@@ -202,6 +202,36 @@ def test_a_model_of_an_own_loss_is_evaluated_with_the_loss():
     assert dadagrad.evaluate(model, data, loss=OwnHinge())["loss"] == pytest.approx(expected)
 
 
+class OwnRanking(dadagrad.Loss):
+    """The logistic loss of the difference of two rows."""
+
+    task = "ranking"
+
+    def value(self, scores, labels):
+        return np.logaddexp(0.0, -scores)
+
+    def slope(self, scores, labels):
+        return -1.0 / (1.0 + np.exp(scores))
+
+
+def test_a_ranking_is_evaluated_with_the_loss_of_all_pairs_of_a_query():
+    data = make_data((60, 60), labels="relevance", seed=1)
+    result = dadagrad.train(data, loss=OwnRanking(), step_size=0.2)
+    with pytest.raises(InputError, match="loss 'OwnRanking' is not known"):
+        dadagrad.evaluate(result.model, data)
+    losses = []
+    for rows in map(data.read, range(2)):
+        scores, relevance = result.model.scores(rows)[:, 0], rows.labels[:, 0]
+        for query in np.unique(rows.queries):
+            ours = rows.queries == query
+            is_pair = relevance[ours, None] > relevance[ours]
+            if is_pair.any():
+                margins = (scores[ours, None] - scores[ours])[is_pair]
+                losses.append(np.logaddexp(0.0, -margins).mean())
+    found = dadagrad.evaluate(result.model, data, loss=OwnRanking())["loss"]
+    assert found == pytest.approx(np.mean(losses))
+
+
 class OwnPoisson(dadagrad.Loss):
     """The Poisson loss in NumPy."""
 
