@@ -57,7 +57,7 @@ def needs_hashing(path: str) -> bool:
     if not os.path.isfile(path):
         return True
     head, _ = next(read_chunks(Range(path, 0, None), _HEAD_BYTES), (b"", 0))
-    lines = Lines(head, "", 0, Options("vw", on_error="skip"), True, _TOKEN_END)
+    lines = Lines(head, path, 0, Options("vw", on_error="skip"), True, _TOKEN_END)
     return lines.outcome == parsing.NEEDS_HASHING
 
 

@@ -36,8 +36,9 @@ _CSV_ROW = rb"(?:" + _FIELD + rb",)*+" + _FIELD + rb"\n"
 _ROW = {mark: _CSV_ROW.replace(b",", re.escape(mark).encode()) for mark in (",", ";", "|")}
 _ROW["\t"] = rb"[^\n]*+\n"
 _SEPARATED = {",": "comma", ";": "semicolon", "|": "bar", "\t": "tab"}
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
+_UTF16 = re.compile(rb"(\xff\xfe|\xfe\xff)|(\0)|.{1,3}\0", re.DOTALL)
+"""Start of UTF-16 with a byte order mark, or without one: big-endian, or little-endian."""
 _WRONG_BYTE, _MARK = re.compile(r"[\udc80-\udcff]"), "\ufdd0"  # which is no character
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _ARFF = re.compile(rb"\s*(%[^\n]*\n\s*)*@relation\b.*?^@data\b[^\n]*\n", re.I | re.S | re.M)
@@ -76,10 +77,7 @@ def guess_delimiter(path: str, head: bytes) -> Delimiter:
 
 def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | None) -> Layout:
     """Layout that the first rows, `head`, of a file show; `header` None detects a header."""
-    if head.startswith(_UTF16):
-        raise InputError(
-            f"{path} is UTF-16; convert the file, for example with iconv -f utf-16 -t utf-8"
-        )
+    refuse_utf16(path, head)
     first = next(_rows(_plain(head, 0), delimiter), None)
     if first is None:
         raise InputError(f"{path} has no rows; give a file with one row of data a line")
@@ -94,6 +92,15 @@ def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | Non
     names = [name.strip() or number for name, number in zip(fields, numbers, strict=True)]
     check_distinct_columns(names, f"{path}: the first row")
     return Layout(delimiter, tuple(names), header=True)
+
+
+def refuse_utf16(path: str, head: bytes) -> None:
+    """Raise `InputError` if a file whose first bytes are `head` is UTF-16."""
+    if match := _UTF16.match(head):
+        kind = ("utf-16le", "utf-16", "utf-16be")[match.lastindex or 0]
+        raise InputError(
+            f"{path} is UTF-16; convert the file, for example with iconv -f {kind} -t utf-8"
+        )
 
 
 def check_distinct_columns(names: Sequence[str], place: str) -> None:
