@@ -74,6 +74,20 @@ def test_the_header_of_an_arff_file_names_the_columns(tmp_path):
         read_dataset(tmp_path / "a.arff", label="job")
 
 
+def test_a_first_line_for_excel_names_the_delimiter(tmp_path):
+    lines = ["label;a, b", *(f"{n % 2};{n}" for n in range(40))]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    (tmp_path / "b.csv").write_bytes("\r\n".join(["sep=;", *lines]).encode("utf-8-sig"))
+    plain, named = (
+        read_dataset(tmp_path / name, delimiter=mark)
+        for name, mark in (("a.csv", ";"), ("b.csv", None))
+    )
+    np.testing.assert_array_equal(dense_dataset(named)[0], dense_dataset(plain)[0])
+    (tmp_path / "b.csv").write_text("\n".join(["sep=;", *lines, "1;2;3"]))
+    with pytest.raises(InputError, match=r"b\.csv, line 43: 3 semicolon-separated fields"):
+        read_dataset(tmp_path / "b.csv")
+
+
 def test_categories_are_hashed_as_feature_hasher_does():
     table = pa.table({"a": ["x", "y", ""], "b": ["1", "u", "v"], "label": [0, 1, 0]})
     names = [[f"{name}={row[name]}" for name in ("a", "b")] for row in table.to_pylist()]

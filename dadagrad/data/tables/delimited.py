@@ -7,6 +7,7 @@ file is read as one stream and cut at the ends of rows. Arrow reads the rows of 
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import re
 from collections import Counter
@@ -40,6 +41,8 @@ NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv 
 _UTF16 = re.compile(rb"(\xff\xfe|\xfe\xff)|(\0)|.{1,3}\0", re.DOTALL)
 """Start of UTF-16 with a byte order mark, or without one: big-endian, or little-endian."""
 _WRONG_BYTE, _MARK = re.compile(r"[\udc80-\udcff]"), "\ufdd0"  # which is no character
+_SEP = re.compile(rb'\A"?sep=([,;|\t])"?\r?\n', re.IGNORECASE)
+"""First line by which a file tells Excel its delimiter."""
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _ARFF = re.compile(rb"\s*(%[^\n]*\n\s*)*@relation\b.*?^@data\b[^\n]*\n", re.I | re.S | re.M)
 _ATTRIBUTE = re.compile(rb"""^\s*@attribute\s+('[^'\n]*'|"[^"\n]*"|\S+)""", re.I | re.M)
@@ -61,8 +64,11 @@ class Layout:
 def guess_delimiter(path: str, head: bytes) -> Delimiter:
     """Tab for .tsv and .tab, and for others than .csv if the first line has one; else a comma.
 
-    A semicolon, bar or tab separates the columns of a first line without a comma.
+    A semicolon, bar or tab separates the columns of a first line without a comma. A first line
+    ``sep=;`` names the delimiter.
     """
+    if named := _SEP.match(head.removeprefix(codecs.BOM_UTF8)):
+        return named[1].decode()  # type: ignore[return-value]
     name = COMPRESSED_NAME.sub("", path.lower())
     if name.endswith((".tsv", ".tab")):
         return "\t"
@@ -259,11 +265,11 @@ def _is_text(table: pa.RecordBatch) -> NDArray[np.bool_]:
 def _plain(chunk: bytes, offset: int) -> bytes:
     """`chunk` without a byte order mark, with newlines as the only ends of lines.
 
-    Arrow ends a line at a carriage return, too. The header of an ARFF file becomes a row of names.
-    Rows stay in their lines.
+    Arrow ends a line at a carriage return, too. The header of an ARFF file becomes a row of names,
+    and a line ``sep=;`` a blank one. Rows stay in their lines.
     """
-    if offset == 0 and chunk.startswith(b"\xef\xbb\xbf"):
-        chunk = chunk[3:]
+    if offset == 0:
+        chunk = _SEP.sub(b"\n", chunk.removeprefix(codecs.BOM_UTF8), count=1)
     if offset == 0 and (arff := _ARFF.match(chunk)):
         names = [name.strip(b"'\"").replace(b'"', b'""') for name in _ATTRIBUTE.findall(arff[0])]
         header = b",".join(b'"%b"' % name for name in names)
