@@ -20,6 +20,7 @@ from dadagrad.errors import InputError
 from dadagrad.optim.registry import Registered
 from dadagrad.progress.display import RunDisplay
 from dadagrad.settings import GROUPS, Choice, Kind, Setting, Switch
+from dadagrad.storage.backends import URL
 from dadagrad.training.callbacks import Callback
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -100,7 +101,7 @@ class GroupedCommand(click.Command):
                 start = r"^|" if name not in given else ""
                 inside = r"(?<![\w'/=-])" if "_" in name else r"(?<=like and )|(?<=leave )"
                 boundary = start + inside
-                message = re.sub(rf"(?:{boundary}){name}\b(?!=)", option, message)
+                message = re.sub(rf"(?:{boundary}){name}\b(?!=|://?)", option, message)
         return message
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -330,4 +331,5 @@ def check_one_of(**options: Any) -> None:
 
 def absolute(url: str) -> str:
     """Make a path absolute; leave a URL, an empty text, and - for standard input as they are."""
-    return url if "://" in url or url in ("", "-") else os.path.abspath(os.path.expanduser(url))
+    is_path = re.match(URL, url) is None and url not in ("", "-")
+    return os.path.abspath(os.path.expanduser(url)) if is_path else url

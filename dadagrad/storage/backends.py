@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, MemoryStore, ObjectStore
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
+URL = re.compile(rf"[\w+.-]+://|({'|'.join(SCHEMES)}):/", re.IGNORECASE)
+"""Start of a URL, also of one that lacks a slash."""
 
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION "

@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, ca
 from urllib.parse import unquote
 
 from dadagrad.errors import InputError, MissingKey, StorageError, TooLarge
-from dadagrad.storage.backends import SCHEMES, explain, open_store, parse, segments, shared_policy
+from dadagrad.storage.backends import (
+    SCHEMES,
+    URL,
+    explain,
+    open_store,
+    parse,
+    segments,
+    shared_policy,
+)
 from dadagrad.storage.memory import check_addresses
 
 if TYPE_CHECKING:
@@ -69,6 +77,10 @@ class Storage:
                 "an empty URL was given; give a path or a URL such as s3://bucket/name"
             )
         scheme, separator, rest = text.partition("://")
+        if not separator and URL.match(text):
+            raise InputError(
+                f"{text} has one slash where a URL has two; write SCHEME://NAME/PREFIX"
+            )
         self._scheme = scheme.lower() if separator else "file"
         if self._scheme not in SCHEMES:
             raise InputError(

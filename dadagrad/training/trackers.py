@@ -35,6 +35,8 @@ class JsonLog(Callback):
     """
 
     def __init__(self, path: str) -> None:
+        if "://" in path:
+            raise InputError(f"cannot write the log {path}, a URL; give a local file")
         self._path = os.path.abspath(os.path.expanduser(path))
         self._next_rows, self._last = 0, 0.0
         self._has_ended = False

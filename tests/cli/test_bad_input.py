@@ -144,6 +144,8 @@ def test_a_path_may_have_the_name_of_an_option(run, places, tmp_path, monkeypatc
     shutil.copytree(places.model, "model")
     error = run("train", places.train, "--model", "m", "--checkpoints", "model").error
     assert error == "model holds a model; give --checkpoints a folder of its own"
+    error = run("train", places.train, "--model", "file://model").error
+    assert error == "file://model names a host; write file:///PATH"
     Path("weight").write_text("good 1:1\n")
     error = run("ingest", "weight", "--format", "svmlight", "--out", "d").error
     assert error.startswith("weight, line 1: label is 'good'")

@@ -224,6 +224,14 @@ def test_errors_that_are_found_before_training(run, places, tmp_path):
         ("holds a model", places.train, "n", "--checkpoints", places.model),
         ("cannot write model.part in", places.train, "file/m"),
         (f"`dadagrad ingest '{raw}' --out URL`", raw, "m", "--checkpoints", tmp_path / "c"),
+        ("x has one slash", places.train, "m", "--holdout", "s3:/name:word@bucket/x"),
+        (
+            "cannot write the log s3://bucket/x?..., a URL;",
+            places.train,
+            "m",
+            "--log",
+            "s3://bucket/x?sig=key",
+        ),
         ("only one class", one_class, "m", "--checkpoints", tmp_path / "c"),
         ("--batch-size 1 takes", places.train, "m", "--batch-size", 1, "--workers", 2),
     ):

@@ -241,6 +241,7 @@ for action in (lambda: closed.get("a"), lambda: closed.put("b", b""), lambda: cl
         ("s3://", "names no bucket"),
         ("s3:///key", "names no bucket"),
         ("file://host/x", "names a host"),
+        ("s3:/bucket/x", "one slash where a URL has two"),
         ("s3://bucket/../x", "is not a key"),
         ("az://container/x", "AZURE_STORAGE_ACCOUNT_NAME"),
         ("http://ann:word@host/x", "web servers are read without a user and password"),
@@ -259,6 +260,9 @@ def test_credentials_are_never_shown(monkeypatch):
     monkeypatch.setenv("DADAGRAD_STORAGE_PATIENCE", "0")
     shown = []
     for scheme in ("s3", "http"):
+        with pytest.raises(InputError, match="has one slash") as refused:
+            Storage(f"{scheme}:/SECRETID:SECRETKEY@bucket/x")
+        shown.append(str(refused.value))
         for rest in ("SECRETID:SECRETKEY@bucket/x", "bucket/x?sig=SECRETKEY"):
             with pytest.raises(InputError, match="or a query in it; ") as refused:
                 Storage(f"{scheme}://{rest}")
