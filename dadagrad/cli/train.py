@@ -15,6 +15,7 @@ from dadagrad.cli.options import (
     COUNT,
     ON_ERROR,
     GroupedCommand,
+    SettingType,
     absolute,
     check_one_of,
     grouped,
@@ -32,6 +33,7 @@ from dadagrad.cli.run_support import (
 )
 from dadagrad.config import SETTINGS, make_config
 from dadagrad.errors import InputError, OnError
+from dadagrad.settings import Number
 from dadagrad.training.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
 @saving("--checkpoint-every", help="Steps between checkpoints.", **COUNT)
 @saving(
     "--checkpoint-seconds",
-    type=click.FloatRange(0.0, min_open=True),
+    type=SettingType("checkpoint_seconds", Number(above=0.0)),
     metavar="S",
     help="Seconds between checkpoints.",
     shown_default="60",

@@ -51,6 +51,10 @@ def test_help_of_train_shows_the_settings_in_groups(run):
         (["train", "data", "--model", "m", "--loss", "cubic"], "choose one of hinge"),
         (["train", "data", "--model", "m", "--passes", "two"], "passes must be a whole number"),
         (["train", "d", "--model", "m", "--step-size", "big"], "step_size must be a finite number"),
+        (
+            ["train", "d", "--model", "m", "--checkpoints", "c", "--checkpoint-seconds", "nan"],
+            "checkpoint_seconds must be a finite number above 0, not nan",
+        ),
         (["train", "d", "--model", "m", "--batch-size", "1.5"], "must be a whole number"),
         (["train", "d", "--model", "m", "--threads", "2", "--workers", "2"], "exclude each other"),
         (
