@@ -60,8 +60,10 @@ class BlockedMatrix:
             )
         return gathered
 
-    def split(self, column: NDArray[Any]) -> list[NDArray[Any]]:
-        """Cut a gathered column at the ends of the blocks."""
+    def split(self, column: NDArray[Any] | None) -> list[Any]:
+        """Cut a gathered column at the ends of the blocks; without one, give None for each."""
+        if column is None:
+            return [None] * len(self.blocks)
         return np.split(column, np.cumsum(self.rows)[:-1])
 
     def computed(self) -> Iterator[Any]:

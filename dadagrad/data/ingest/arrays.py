@@ -271,10 +271,10 @@ def open_datasets(paths: list[str]) -> Dataset:
     return join(datasets)
 
 
-def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
+def stored_source(dataset: Dataset, options: Options) -> ArraySource:
     """A dataset, partition by partition: to shuffle or repartition it."""
     schema = dataset.schema
-    if not schema.label_columns and not no_labels:
+    if not schema.label_columns and not options.no_labels:
         raise InputError(
             f"{dataset.url} has no labels (in Parquet, the column must be named 'label'); rows to "
             "be predicted are read with --no-labels"
@@ -301,5 +301,5 @@ def stored_source(dataset: Dataset, *, no_labels: bool = False) -> ArraySource:
                 lines=lines,
             )
 
-    labels = None if no_labels else schema.label_columns
+    labels = None if options.no_labels else schema.label_columns
     return ArraySource(dataset.url, blocks(), schema.n_features, labels, schema.feature_space)

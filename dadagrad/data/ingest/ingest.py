@@ -19,6 +19,7 @@ from dadagrad.data.ingest.collect import Collected, Progress, Shuffle, collect, 
 from dadagrad.data.ingest.output import Claim, check_output, claimed
 from dadagrad.data.ingest.sources import (
     DaskMatrixSource,
+    DatasetSource,
     MatrixSource,
     is_pair,
     is_raw,
@@ -263,6 +264,8 @@ def as_dataset(
             f"{given[0]} says how rows become features, and the data are a dataset or a matrix "
             "already; leave it out"
         )
+    if isinstance(source, DatasetSource):
+        return source.data
     seed = 0 if shuffle else None
     if isinstance(source, MatrixSource):
         return source.to_dataset(seed)

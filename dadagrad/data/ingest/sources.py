@@ -25,7 +25,6 @@ from dadagrad.data.blocks import Block, compact
 from dadagrad.data.dask_blocks import BlockedMatrix, as_matrix, is_dask, is_dask_frame
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.arrays import (
-    ArraySource,
     matrix_source,
     open_arrays,
     open_datasets,
@@ -138,7 +137,7 @@ class FileSource(Source):
             yield from chain.from_iterable(run(_parse, file_tasks(self.paths, summary)))
             return
         if (stored := self.dataset(options.format)) is not None:
-            yield from array_blocks(stored_source(stored, no_labels=options.no_labels), summary)
+            yield from array_blocks(stored_source(stored, options), summary)
             yield replace(NO_ROWS, source_bytes=sum(map(source_bytes, self.paths)))
             return
         for path in self.paths:
@@ -181,8 +180,22 @@ class FrameSource(Source):
 
 
 @dataclass
+class DatasetSource(Source):
+    """A dataset, whose rows have their features already."""
+
+    data: Dataset
+    name = "the dataset"
+
+    def dataset(self, known: Format | None) -> Dataset:
+        return self.data
+
+    def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
+        return array_blocks(stored_source(self.data, summary.options), summary)
+
+
+@dataclass
 class MatrixSource(Source):
-    """A matrix of NumPy or SciPy and its labels, or a dataset."""
+    """A matrix of NumPy or SciPy and its labels."""
 
     X: Any
     y: Any = None
@@ -192,26 +205,17 @@ class MatrixSource(Source):
         return "npz"
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
-        return array_blocks(self._open(no_labels=summary.options.no_labels), summary)
-
-    def dataset(self, known: Format | None) -> Dataset | None:
-        return self.X if isinstance(self.X, Dataset) else None
-
-    def to_dataset(self, shuffle: int | None) -> Dataset:
-        """Return a dataset in memory, with shuffled rows."""
-        if isinstance(self.X, Dataset):
-            return self.X
-        y = np.zeros((np.shape(self.X)[0], 0)) if self.y is None else self.y
-        return dataset_from_arrays(self.X, y, shuffle=shuffle)
-
-    def _open(self, *, no_labels: bool) -> ArraySource:
-        if isinstance(self.X, Dataset):
-            return stored_source(self.X, no_labels=no_labels)
-        if self.y is None and not no_labels:
+        if self.y is None and not summary.options.no_labels:
             raise _no_labels(_described(self.X))
         X: Any = self.X if hasattr(self.X, "shape") else np.asarray(self.X)
         X = X.tocsr() if scipy.sparse.issparse(X) else X  # others have no slices of rows
-        return matrix_source(self.name, X, None if self.y is None else np.asarray(self.y), None)
+        y = None if self.y is None else np.asarray(self.y)
+        return array_blocks(matrix_source(self.name, X, y, None), summary)
+
+    def to_dataset(self, shuffle: int | None) -> Dataset:
+        """Return a dataset in memory, with shuffled rows."""
+        y = np.zeros((np.shape(self.X)[0], 0)) if self.y is None else self.y
+        return dataset_from_arrays(self.X, y, shuffle=shuffle)
 
 
 @dataclass
@@ -234,17 +238,13 @@ class DaskMatrixSource(Source):
         summary.add_matrix(self.name, width, None)
         if self.y is None and not summary.options.no_labels:
             raise _no_labels(self.name)
-        labels, weights = map(self._split, (self.y, self.weights))
+        labels, weights = map(self.matrix.split, (self.y, self.weights))
         for number, (block, *columns) in enumerate(
-            zip(self.matrix.blocks, labels, weights, strict=False)
+            zip(self.matrix.blocks, labels, weights, strict=True)
         ):
             place = f"{self.name}, block {number}"
             parse = partial(_parse_matrix, summary.options, width, place, number, *columns)
             yield BlockTask(parse, block)
-
-    def _split(self, column: NDArray[Any] | None) -> Iterable[Any]:
-        """Cut a column at the ends of blocks; yield None for each if there is none."""
-        return itertools.repeat(None) if column is None else self.matrix.split(column)
 
 
 @dataclass
@@ -290,7 +290,7 @@ def make_source(data: Any) -> Source:
     if isinstance(data, Source):
         return data
     if isinstance(data, Dataset):
-        return MatrixSource(data)
+        return DatasetSource(data)
     if is_pair(data):
         X, y = data
         if is_dask_frame(X):
