@@ -19,6 +19,7 @@ from dadagrad.data.parquet_columns import is_list, is_text
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\\N")
 """Texts that stand for a missing number."""
+_MISSING_CELLS = pa.array([*MISSING, None])
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 """Other texts of booleans, and those of Arrow."""
 WHOLE_NUMBER = r"^(-?[0-9]+)\.0$"
@@ -126,15 +127,15 @@ def to_numbers(cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
         numbers = pc.cast(cells, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         return numbers, np.isinf(numbers) | (np.abs(numbers) > _FLOAT32_MAX)
     texts = pc.utf8_trim_whitespace(cells)
-    is_missing = pc.or_kleene(pc.is_null(texts), pc.is_in(texts, value_set=pa.array(MISSING)))
-    texts = pc.if_else(is_missing, "nan", texts)
+    missing = pc.is_in(texts, value_set=_MISSING_CELLS)
+    texts = pc.if_else(missing, "nan", texts)
     try:
         numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:  # some are words, or numbers that only Python reads, such as "+1"
         coded = texts.dictionary_encode()
         parsed = np.array([as_number(text) for text in coded.dictionary.to_pylist()], np.float64)
         numbers = parsed[coded.indices.to_numpy()]
-    wrong = ~(np.abs(numbers) <= _FLOAT32_MAX) & ~is_missing.to_numpy(zero_copy_only=False)
+    wrong = ~(np.abs(numbers) <= _FLOAT32_MAX) & ~missing.to_numpy(zero_copy_only=False)
     return numbers, wrong
 
 
@@ -180,7 +181,7 @@ def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
         wrong = np.zeros(len(cells), bool)
         return pc.cast(cells, pa.timestamp("us"), safe=False), wrong
     texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
-    missing = pc.or_kleene(pc.is_null(texts), pc.is_in(texts, value_set=pa.array(MISSING)))
+    missing = pc.is_in(texts, value_set=_MISSING_CELLS)
     texts = pc.if_else(missing, None, texts)
     for kind in _TIMES:
         try:
