@@ -75,10 +75,8 @@ def guess_delimiter(path: str, head: bytes) -> Delimiter:
     first = _plain(head, 0).lstrip(b"\n").partition(b"\n")[0]
     if b"\t" in first and not name.endswith(".csv"):
         return "\t"
-    others: tuple[Delimiter, ...] = (";", "|", "\t")
-    if b"," not in first:
-        return next((other for other in others if other.encode() in first), ",")
-    return ","
+    candidates: tuple[Delimiter, ...] = (",", ";", "|", "\t")
+    return next((mark for mark in candidates if mark.encode() in first), ",")
 
 
 def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | None) -> Layout:
@@ -134,15 +132,13 @@ def _looks_like_header(fields: list[str], head: pa.RecordBatch) -> bool:
         return False
     if head.num_rows < 2:
         return not has_spaces
-    for name, cells in zip(fields, below, strict=True):
+    repeat = [2 * len(set(cells)) <= len(cells) for cells in below]
+    for name, cells, repeated in zip(fields, below, repeat, strict=True):
         if all(cell in MISSING or not np.isnan(as_number(cell)) for cell in cells):
             return True
-        repeated = len(set(cells)) <= len(cells) / 2
         if repeated and name.strip() in cells:
             return False
-    return any(
-        len(set(cells.slice(1).to_pylist())) <= (head.num_rows - 1) / 2 for cells in head.columns
-    )
+    return any(repeat)
 
 
 def cut_at_rows(
