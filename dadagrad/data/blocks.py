@@ -24,14 +24,8 @@ MAX_NOTES = 3
 Note: TypeAlias = tuple[object, str]
 """A place, which is found when it is shown, and what is wrong there."""
 
-_MISSING: dict[str, Any] = {
-    "values": 1.0,
-    "weights": 1.0,
-    "row_scale": 1.0,
-    "queries": 0,
-    "tags": "",
-    "lines": 0,
-}
+_FILLERS: dict[str, Any] = {"values": 1.0, "weights": 1.0, "row_scale": 1.0, "tags": ""}
+"""Items of a column for the rows of blocks that lack it; of others they are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +148,7 @@ def concatenate(blocks: Sequence[Block]) -> Block:
         present = [column for column in columns if column is not None]
         if not present:
             return None
-        filler = np.asarray(_MISSING.get(name, 0), present[0].dtype)
+        filler = np.asarray(_FILLERS.get(name, 0), present[0].dtype)
         pairs = zip(columns, sizes, strict=True)
         return np.concatenate([np.full(n, filler) if c is None else c for c, n in pairs])
 
