@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -209,56 +209,60 @@ def read_json(
     """
     lines = chunk.split(b"\n")
     starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
-    line_numbers = np.flatnonzero([bool(line.strip()) for line in lines])
-    n_rows = len(line_numbers)
+    rows = [number for number, line in enumerate(lines) if line.strip()]
+    n_rows = len(rows)
 
     def place_of(line: int) -> Place:
         return place(path, chunk, offset, int(starts[line]))
 
-    problems = [(n, reason) for n, line in enumerate(lines) if (reason := _json_problem(line))]
+    problems = {n: reason for n, line in enumerate(lines) if (reason := _json_problem(line))}
     if problems and on_error == "raise":
-        raise InputError(f"{place_of(problems[0][0])}: {problems[0][1]}")
-    line_numbers = np.setdiff1d(line_numbers, [line for line, _ in problems])
+        line, reason = next(iter(problems.items()))
+        raise InputError(f"{place_of(line)}: {reason}")
     while True:
-        text = b"\n".join(lines[number] for number in line_numbers.tolist())
+        rows = [number for number in rows if number not in problems]
         try:
-            table = pa.table({})
-            if text:
-                table = _flatten(table_of_json(text))
-                check_distinct_columns(table.schema.names, path)
-            if table.num_columns and table.num_rows != len(line_numbers):
-                raise InputError(
-                    f"{path}: {table.num_rows} JSON objects in {len(line_numbers)} lines; every "
-                    "line must be one"
-                )
+            table = _table_of_lines([lines[number] for number in rows], path)
             break
         except pa.ArrowInvalid as error:
             row = _BAD_JSON_ROW.search(str(error))
-            wrong = int(row[1]) if row and int(row[1]) < len(line_numbers) else None
+            wrong = int(row[1]) if row and int(row[1]) < len(rows) else None
             reason = _BAD_JSON_ROW.sub("", " ".join(str(error).split()))
             reason += "; every line must be one JSON object, and a key must have values of one kind"
-            line = int(line_numbers[wrong or 0])
+            line = rows[wrong or 0]
             if on_error == "raise" or wrong is None:
                 raise InputError(f"{place_of(line)}: {reason}") from None
-            wrong_lines = [line]
+            problems[line] = reason
             if not _is_object(lines[line]):  # Arrow names the first of maybe many
-                later = line_numbers[wrong + 1 :].tolist()
-                wrong_lines += [other for other in later if not _is_object(lines[other])]
-            problems += [(each, reason) for each in wrong_lines]
-            line_numbers = np.setdiff1d(line_numbers, wrong_lines)
+                later = [number for number in rows[wrong:] if not _is_object(lines[number])]
+                problems |= dict.fromkeys(later, reason)
     names = set(table.schema.names)
     for name in required or ():
         if name not in names:
             table = table.append_column(name, pa.nulls(table.num_rows))
     batch = table.combine_chunks().to_batches()
     empty = pa.RecordBatch.from_pylist([], schema=table.schema)
+    notes = [(place_of(line), reason) for line, reason in islice(problems.items(), MAX_NOTES)]
     return Batch(
         batch[0] if batch else empty,
-        lambda row: place_of(int(line_numbers[row])),
-        n_rows - len(line_numbers),
-        lambda: line_numbers,
-        tuple((place_of(line), reason) for line, reason in problems[:MAX_NOTES]),
+        lambda row: place_of(rows[row]),
+        n_rows - len(rows),
+        lambda: np.array(rows, np.int64),
+        tuple(notes),
     )
+
+
+def _table_of_lines(lines: list[bytes], path: str) -> pa.Table:
+    """A table of JSON objects, whose nested ones become columns."""
+    if not lines:
+        return pa.table({})
+    table = _flatten(table_of_json(b"\n".join(lines)))
+    check_distinct_columns(table.schema.names, path)
+    if table.num_columns and table.num_rows != len(lines):
+        raise InputError(
+            f"{path}: {table.num_rows} JSON objects in {len(lines)} lines; every line must be one"
+        )
+    return table
 
 
 def _check_keys(
