@@ -35,15 +35,9 @@ _FORMATS_OF: dict[str, tuple[Format, ...]] = {
     "multilabel": ("svmlight",),
     "keep_names": ("vw", *TABLE_FORMATS),
     "on_error": ("svmlight", "vw", *TABLE_FORMATS),
-} | dict.fromkeys(
-    [
-        *("ngrams", "text_column", "columns", "ignore", "categories", "cross"),
-        "id",
-        "weight",
-        "scale",
-    ],
-    TABLE_FORMATS,
-)
+    **dict.fromkeys(("text_column", "columns", "ignore", "categories", "cross"), TABLE_FORMATS),
+    **dict.fromkeys(("id", "weight", "ngrams", "scale"), TABLE_FORMATS),
+}
 
 
 @dataclass(frozen=True)
