@@ -6,7 +6,7 @@ import difflib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -289,7 +289,7 @@ def _kind_of_dates(cells: pa.Array) -> Kind:
 def column_from_json(plain: Any) -> Column:
     """The column of plain JSON; raises `InputError` if it is not one."""
     suits = isinstance(plain, dict) and isinstance(plain.get("name"), str)
-    suits = suits and plain.get("kind") in Kind.__args__  # type: ignore[attr-defined]
+    suits = suits and plain.get("kind") in get_args(Kind)
     defaults = {"center": 0.0, "scale": 1.0, "offset": 0.0}
     numbers = [plain.get(name, default) for name, default in defaults.items()] if suits else []
     if not suits or not all(type(n) in (int, float) and np.isfinite(n) for n in numbers):
