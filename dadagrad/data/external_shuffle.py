@@ -83,9 +83,7 @@ class SavedArray:
         item = dtype.itemsize * math.prod(self.shape[1:])
         file.seek(self.offset + start * item)
         buffer = bytearray(item * (stop - start))
-        view = memoryview(buffer)
-        while view and (n_read := file.readinto(view)):  # type: ignore[attr-defined]
-            view = view[n_read:]
+        file.readinto(buffer)  # type: ignore[attr-defined]
         return np.frombuffer(buffer, dtype).reshape(shape)
 
 
