@@ -95,7 +95,9 @@ class ZarrDataset(Dataset):
                 continue
             if not reader.has("var/name"):
                 break  # Names are kept for all features or for none.
-            vocabulary, strings = reader.read_names()
+            strings = reader.read_strings("var/name", partition.n_local)
+            expected = {"var/feature": (partition.n_local, "int64")}
+            vocabulary = reader.read_numbers(expected)["var/feature"]
             present = np.isin(vocabulary, unnamed)
             pairs = zip(vocabulary[present].tolist(), strings[present].tolist(), strict=True)
             names |= {feature: name for feature, name in pairs if name}
@@ -214,12 +216,6 @@ class _PartitionReader:
         columns = [arrays.get(path) for path in paths]
         vocabulary, indices = arrays["var/feature"], arrays["X/indices"]
         return Rows(vocabulary, indptr, indices, arrays.get("X/data"), labels, *columns)
-
-    def read_names(self) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
-        """The (n_local,) ids of the features that occur, of which there are some; their names."""
-        n_local = self._partition.n_local
-        names = self.read_strings("var/name", n_local)
-        return self.read_numbers({"var/feature": (n_local, "int64")})["var/feature"], names
 
     def read_strings(self, path: str, length: int) -> NDArray[np.object_]:
         """Texts of an array of this path and length."""
