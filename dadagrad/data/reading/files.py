@@ -31,7 +31,6 @@ _READ_BYTES = 1 << 20
 _MAX_XZ_MEMORY = 1 << 28  # bytes: xz -9 takes 65 MB, and a header can ask for 4 GB
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAX_MAGIC = max(map(len, _MAGIC))
-_HEAD_BYTES = 1 << 20
 _SUFFIXES: dict[str, Format] = {
     ".svm": "svmlight",
     ".svmlight": "svmlight",
@@ -74,10 +73,9 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
             files.extend(_files_in(source))
         else:
             matches = sorted(glob.glob(source, recursive=True))
-            if not source:
-                raise InputError("an empty name was given; give files, folders or globs")
             if not matches:
-                raise InputError(f"there is no file {source}; give files, folders or globs")
+                missing = f"there is no file {source}" if source else "an empty name was given"
+                raise InputError(f"{missing}; give files, folders or globs")
             files += [m for m in matches if not os.path.isdir(m) or m.endswith(".zarr")]
     if not files:
         raise InputError("no source was given; give files, folders or globs")
@@ -178,18 +176,16 @@ def read_chunks(
     with readable_file(source.path), _open(source.path) as file:
         start, stop = source.start, source.stop
         reader: _Reader = file
-        if stop is None and start == 0:
+        if stop is None:
             reader = _decompressed(file)
             if at_once and isinstance(reader, io.BufferedReader):
                 reader = _Arriving(reader)
         else:
-            start = _first_line(file, start)
-            stop = None if stop is None else _first_line(file, stop)
+            start, stop = _first_line(file, start), _first_line(file, stop)
             file.seek(start)
         meter.taken = start
-        seekable = file.seekable()
         for chunk, offset in _whole_lines(source.path, reader, start, stop, chunk_bytes):
-            meter.position = file.tell() if seekable else offset + len(chunk)
+            meter.position = file.tell() if file.seekable() else offset + len(chunk)
             yield chunk, offset
 
 
@@ -253,7 +249,7 @@ def guess_format(path: str) -> Format:
         )
     if not os.path.isfile(path):
         raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
-    head, _ = next(read_chunks(Range(path, 0, None), _HEAD_BYTES), (b"", 0))
+    head, _ = next(read_chunks(Range(path, 0, None), _READ_BYTES), (b"", 0))
     if head[:4] in _FORMAT_BY_MAGIC:
         return _FORMAT_BY_MAGIC[head[:4]]
     lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
@@ -347,8 +343,6 @@ def _xz_pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 def _read(path: str, reader: _Reader, size: int, done: int) -> bytes:
     """Read up to `size` bytes after the first `done` bytes."""
-    if not isinstance(reader, _XzReader | pa.CompressedInputStream):
-        return reader.read(size)
     try:
         return reader.read(size)
     except (EOFError, OSError, lzma.LZMAError, pa.ArrowException) as error:
