@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -179,13 +178,10 @@ def check_destinations(
                 "replace it"
             )
     storage = Storage(model)
-    path = Path(storage.local_path()) if storage.is_local else None
-    new_folders = [each for each in (path, *path.parents) if not each.exists()] if path else []
-    storage.put("model.part", b"")  # one name: the next command removes what a killed one leaves
-    with suppress(DadagradError, OSError):
-        storage.delete("model.part")
-        for folder in new_folders:
-            folder.rmdir()
+    with storage.without_empty_folders():
+        storage.put("model.part", b"")  # one name: the next command removes that of a killed one
+        with suppress(DadagradError):
+            storage.delete("model.part")
 
 
 def show_dry_run(prediction: DryRun, display: Display) -> None:

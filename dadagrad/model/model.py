@@ -119,17 +119,18 @@ class Model(LinearModel):
             )
         old_folders = _part_folders(storage) if content else set()
         folder = f"parts-{uuid4().hex}"
-        try:
-            named_state = {_STATE + name: array for name, array in (state or {}).items()}
-            records = write_arrays(storage, folder, self._arrays() | named_state)
-            document = seal(
-                self._to_json(records), f"the description of the model at {storage.url}"
-            )
-        except BaseException:
-            with suppress(StorageError):
-                storage.delete_prefix(folder)
-            raise
-        storage.put(DOCUMENT, document)
+        with storage.without_empty_folders():
+            try:
+                named_state = {_STATE + name: array for name, array in (state or {}).items()}
+                records = write_arrays(storage, folder, self._arrays() | named_state)
+                document = seal(
+                    self._to_json(records), f"the description of the model at {storage.url}"
+                )
+            except BaseException:
+                with suppress(StorageError):
+                    storage.delete_prefix(folder)
+                raise
+            storage.put(DOCUMENT, document)
         sync(storage, [DOCUMENT])
         # Only the parts of the replaced model: others may belong to a save in progress.
         try:

@@ -68,14 +68,15 @@ def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
     target = os.path.realpath(storage.local_path()) if storage.is_local else ""
     folder = os.path.dirname(target) or None
     try:
-        if folder:
-            os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            yield file
-            if target:
-                _name(file, target)
-            else:  # sent in parts, and exists once the last of them has arrived
-                storage.put_file("", file)
+        with storage.without_empty_folders():
+            if folder:
+                os.makedirs(folder, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                yield file
+                if target:
+                    _name(file, target)
+                else:  # sent in parts, and exists once the last of them has arrived
+                    storage.put_file("", file)
     except (StorageError, MemoryError):
         raise
     except (OSError, pa.ArrowException) as error:

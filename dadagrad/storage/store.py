@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, cast
 from urllib.parse import unquote
 
@@ -237,6 +238,19 @@ class Storage:
                 with suppress(FileNotFoundError):  # the write has just been completed
                     if _LEFTOVER.fullmatch(entry.name) and entry.stat().st_mtime < before:
                         os.remove(entry.path)
+
+    @contextmanager
+    def without_empty_folders(self) -> Iterator[None]:
+        """Remove local folders that the block has made, if nothing is in them at its end."""
+        root = Path(self.local_path()) if self.is_local else None
+        folders = [root, *root.parents] if root else []
+        new = [folder for folder in folders if not os.path.exists(folder)]
+        try:
+            yield
+        finally:
+            for folder in new:
+                with suppress(OSError):
+                    folder.rmdir()
 
     @cached_property
     def _store(self) -> ObjectStore:

@@ -160,6 +160,7 @@ def ingest(
             "skipped": summary.skipped,
             "zero_weight": summary.zero_weight,
         }
+        stack.enter_context(storage.without_empty_folders())
         claim = stack.enter_context(claimed(storage, overwrite=overwrite))
         shared: Any = collected
         if isinstance(pool, ClusterPool) and collected.is_stored:

@@ -62,7 +62,8 @@ class CheckpointWriter:
         self._submitting = threading.Lock()
         self._waiting: Snapshot | None = None
         self._committed: deque[Manifest] = deque()
-        self._lease = Lease(self._storage, new=new)
+        with self._storage.without_empty_folders():
+            self._lease = Lease(self._storage, new=new)
         self.url = self._storage.url
         self.epoch = self._lease.epoch
         self.create_only = self._lease.create_only
