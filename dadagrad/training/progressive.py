@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class ProgressiveMetrics:
     weight: float
     loss: NDArray[np.float64]
     mistakes: NDArray[np.float64]
-    histogram: NDArray[np.float64]
+    histogram: NDArray[np.float64] = field(repr=False)
 
     @classmethod
     def zero(cls, problem: Problem) -> ProgressiveMetrics:

@@ -40,6 +40,12 @@ class Recorder(Callback):
         return [event for event in self.events if isinstance(event, kind)]
 
 
+def test_an_event_is_shown_without_its_histograms():
+    recorder = Recorder()
+    train(make_data(), CONFIG, callbacks=recorder)
+    assert max(len(repr(event)) for event in recorder.events) < 5000
+
+
 def test_a_run_is_told_from_begin_to_end(tmp_path):
     data, recorder = make_data(), Recorder()
     result = train(
