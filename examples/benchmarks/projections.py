@@ -14,9 +14,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import reporting
+from measuring import seconds_of
 from numpy.typing import NDArray
 from sortedcontainers import SortedList
 
@@ -190,12 +192,7 @@ def draw_steps(
 
 def take(add: Callable[[NDArray[np.int64], Array], None], steps: Sequence[Step]) -> list[float]:
     """The seconds of each step."""
-    seconds = []
-    for ids, change in steps:
-        start = time.perf_counter()
-        add(ids, change)
-        seconds.append(time.perf_counter() - start)
-    return seconds
+    return [seconds_of(partial(add, *step)) for step in steps]
 
 
 def must_agree(difference: float) -> None:
