@@ -147,18 +147,18 @@ def estimate_run(
     worker_threads = max((worker.threads for worker in workers), default=1)
     limit = min((worker.limit for worker in workers if worker.limit is not None), default=None)
     kept_bytes = sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, n_open)
+    held, step = 0, worker_threads * work
+    if streams_travel:
+        n_workers = max(1, len(workers))
+        held = n_holders(problem, workers) * state_bytes(problem) // n_workers
+        step = _slice_bytes(data, problem, largest, work, worker_threads) + merging // n_workers
     parts = {
         "libraries": _WORKER_LIBRARIES,
         "reading": worker_threads * (reading + max(decoded)),
-        "step": worker_threads * work + 2 * moved,
-        "state": 0,
+        "step": step + 2 * moved,
+        "state": held,
         "cache": min(kept_bytes, cache_bytes(limit, _WORKER_LIBRARIES)),
     }
-    if streams_travel:
-        n_workers = max(1, len(workers))
-        parts["state"] = n_holders(problem, workers) * state_bytes(problem) // n_workers
-        parts["step"] = _slice_bytes(data, problem, largest, work, worker_threads)
-        parts["step"] += 2 * moved + merging // n_workers
     worker = {**parts, "total": sum(parts.values()), "limit": limit}
     n_steps = sums[:, 0].sum() if problem.config.n_streams > 1 else len(sums)
     mean = Sizes(*(sums.sum(axis=0) / n_steps).tolist())
