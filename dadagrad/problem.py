@@ -221,11 +221,12 @@ class Problem:
                     for label in self.label_columns
                 ]
             )
+        code, parameter = -1, 0.0  # of a user's own loss
+        if self.loss.code is not None:
+            code, parameter = self.loss.code, next(iter(parameters(self.loss).values()), 0.0)
         return Targets(
-            -1 if self.loss.code is None else self.loss.code,
-            float(next(iter(parameters(self.loss).values()), 0.0))
-            if self.loss.code is not None
-            else 0.0,
+            code,
+            float(parameter),
             self.n_targets,
             np.tile(column, self.n_settings),
             np.tile(positive, self.n_settings),
