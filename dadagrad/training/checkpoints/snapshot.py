@@ -178,13 +178,13 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
         else:
             restored = restore_state(problem, join_shards(state), meta["t"])
         passes = tuple(map(ProgressiveMetrics.from_json, meta["passes"]))
-        earlier = meta.get("earlier") and ProgressiveMetrics.from_json(meta["earlier"])
+        earlier = meta["earlier"] and ProgressiveMetrics.from_json(meta["earlier"])
         return problem, Start(
             restored,
             Place(Cursor(**meta["cursor"]), meta["steps"], passes, earlier),
             meta["seconds"],
-            HoldoutRecord(list(map(float, meta.get("holdout_losses", []))), best),
-            LearningCurve.from_json(meta["curve"]) if "curve" in meta else LearningCurve(),
+            HoldoutRecord(list(map(float, meta["holdout_losses"])), best),
+            LearningCurve.from_json(meta["curve"]),
         )
     except (LookupError, TypeError, ValueError) as error:
         raise CorruptionError(
