@@ -146,27 +146,27 @@ def learn_columns(
 ) -> tuple[tuple[Column, ...], tuple[str | None, str | None, str | None]]:
     """Columns of features, and those of labels, names of rows and weights, from the first rows."""
     names = head.schema.names
+
+    def find(option: str, name: int | str) -> str:
+        return find_column(names, name, option, place)
+
     label = find_label(names, options, place, by_number=by_number)
-    row_name = None if options.id is None else find_column(names, options.id, "--id", place)
-    weight = (
-        None if options.weight is None else find_column(names, options.weight, "--weight", place)
-    )
+    row_name = None if options.id is None else find("--id", options.id)
+    weight = None if options.weight is None else find("--weight", options.weight)
     others = label, row_name, weight
     text_column = options.text_column
     if text_column is None and options.format == "text":
         left = [name for name in names if name not in others]
         text_column = left[0] if len(left) == 1 else int(label is not None)
-    text = None
-    if text_column is not None:
-        text = find_column(names, text_column, "--text-column", place)
+    text = None if text_column is None else find("--text-column", text_column)
     if text is not None and text == label:
         raise InputError(
             f"{place}: --label and --text-column are both column {shown(text)}; name two columns"
         )
-    ignored = {find_column(names, name, "--ignore", place) for name in options.ignore}
-    categories = {find_column(names, name, "--categories", place) for name in options.categories}
+    ignored = {find("--ignore", name) for name in options.ignore}
+    categories = {find("--categories", name) for name in options.categories}
     if options.columns is not None:
-        features = [find_column(names, name, "--columns", place) for name in options.columns]
+        features = [find("--columns", name) for name in options.columns]
     elif text is not None and not categories:
         features = [text]
     else:
