@@ -142,9 +142,8 @@ def explain(outcome: int, token: bytes, messages: dict[int, str], label: str) ->
         numbers = [(label, part) for part in token.split(b",")]
     elif outcome == parsing.BAD_VALUE:
         numbers = [(f"value of feature {quote(name)}", value)]
-    for problem in filter(None, (number_problem(what, number) for what, number in numbers)):
-        return problem
-    return messages[outcome].format(token=quote(token), name=quote(name))
+    problem = next(filter(None, (number_problem(*number) for number in numbers)), None)
+    return problem or messages[outcome].format(token=quote(token), name=quote(name))
 
 
 def quote(token: bytes) -> str:
