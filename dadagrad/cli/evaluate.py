@@ -99,8 +99,7 @@ def predict(
     "--format",
     "kind",
     type=click.Choice(("html", "json")),
-    default="html",
-    help="A page for a browser, or a JSON object.",
+    help="A page for a browser, or a JSON object.  [default: json for FILE.json, else html]",
 )
 @click.option(
     "--top",
@@ -115,16 +114,16 @@ def report(
     run: str,
     out: str,
     holdout: str | None,
-    kind: Literal["html", "json"],
+    kind: Literal["html", "json"] | None,
     top: int,
     overwrite: bool,
     display: Display,
 ) -> None:
     """Write a page about a model or a run.
 
-    The page has the learning curve, the quality on held-out data, the largest weights with their
-    names, the time of each part of the run, the settings, and the command that makes the model
-    again. It needs no other file and no network, and prints well.
+    The page has, as far as they are known, the learning curve, the quality on held-out data, the
+    largest weights with their names, the time of each part of the run, the settings, and the
+    command that makes the model again. It needs no other file and no network, and prints well.
     """
     _check_output(out, display)
     text = dadagrad.report(run, out, holdout=holdout, format=kind, top=top, overwrite=overwrite)

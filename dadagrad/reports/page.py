@@ -40,7 +40,7 @@ def report(
     out: str | os.PathLike[str] | None = None,
     *,
     holdout: Any = None,
-    format: Literal["html", "json"] = "html",
+    format: Literal["html", "json"] | None = None,
     top: int = TOP,
     overwrite: bool = True,
 ) -> str:
@@ -55,8 +55,9 @@ def report(
     holdout : Dataset, str, pair (X, y) or data frame, optional
         Data on which the model is measured, as for `dadagrad.evaluate`; by default the report has
         the rows that the run held out, if there are any.
-    format : "html" or "json"
-        The entries of the JSON object are described in the guide "Reports, logs and callbacks".
+    format : "html" or "json", optional
+        By default JSON if the name of `out` ends in ``.json``, else HTML. The entries of the JSON
+        object are described in the guide "Reports, logs and callbacks".
     top : int
         Largest weights of each sign that are shown for an output.
     overwrite : bool
@@ -73,6 +74,7 @@ def report(
         There is neither a model nor a run, the holdout data do not suit the model, or `out` cannot
         be written.
     """
+    format = format or ("json" if str(out).lower().endswith(".json") else "html")
     if format not in ("html", "json"):
         raise InputError(f"format must be 'html' or 'json', not {format!r}")
     with nullcontext() if out is None else output_file(os.fspath(out), overwrite) as file:
