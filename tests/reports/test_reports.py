@@ -17,6 +17,7 @@ from dadagrad import (
     Model,
     dataset_from_arrays,
     evaluate,
+    export,
     ingest,
     report,
     resume,
@@ -104,12 +105,16 @@ def test_a_page_has_everything_and_escapes_what_comes_from_data(table, tmp_path)
     assert not any("nan" in value or "inf" in value for value in numbers)
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
+    card, _, again = export(result.model, format="card").partition("## Make it again")
+    assert table in again
+    assert not re.search(r"(?<!\\)<", card)
 
 
 def test_the_json_has_the_same_numbers_as_an_evaluation(table, tmp_path):
     train(table, loss="logistic", step_size=0.3).save(str(tmp_path / "model"))
     model = Model.load(tmp_path / "model")
-    plain = json.loads(report(str(tmp_path / "model"), holdout=table, format="json"))
+    report(str(tmp_path / "model"), tmp_path / "report.json", holdout=table)
+    plain = json.loads((tmp_path / "report.json").read_text())
     assert (plain["format"], plain["version"], plain["status"]) == (
         "dadagrad-report",
         1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, BinaryIO, ClassVar
 
@@ -36,13 +37,19 @@ class Card(Format):
             "Limits": _limits(model),
             "Make it again": _command(report),
         }
-        facts = "".join(f"- {name}: {text}\n" for name, text in model_facts(model).items())
-        title = f"# Model card\n\nA linear model of {report.get('data', 'data in memory')}.\n\n"
+        facts = "".join(f"- {n}: {_escaped(text)}\n" for n, text in model_facts(model).items())
+        data = _escaped(str(report.get("data", "data in memory")))
+        title = f"# Model card\n\nA linear model of {data}.\n\n"
         rest = "".join(f"\n## {name}\n\n{text}\n" for name, text in sections.items() if text)
         return f"{title}{facts}- digest: {model.digest}\n{rest}"
 
     def write(self, model: LinearModel, file: BinaryIO) -> None:
         file.write(self.make(model).encode())
+
+
+def _escaped(text: str) -> str:
+    """Text whose names Markdown shows as they are, in one line."""
+    return re.sub(r"[\\`*<&\[\]]", r"\\\g<0>", " ".join(text.split()))
 
 
 def _data(model: LinearModel) -> str:
@@ -53,7 +60,7 @@ def _data(model: LinearModel) -> str:
         if column.values is not None and column.counts is not None:
             counts = zip(column.texts, column.counts, strict=True)
             rows = ", ".join(f"{name} {count:,}" for name, count in counts)
-            lines.append(f"- rows by {column.name}: {rows}")
+            lines.append(f"- {_escaped(f'rows by {column.name}: {rows}')}")
     return "\n".join(lines)
 
 
@@ -83,7 +90,7 @@ def _weights(model: LinearModel) -> str:
         weights = [*largest_weights(model, output, 1, MAX_WEIGHTS)]
         weights += largest_weights(model, output, -1, MAX_WEIGHTS)
         texts = [f"{each['name'] or each['feature']} {each['weight']:+.3g}" for each in weights]
-        lines.append(f"- {name}: {', '.join(texts)}")
+        lines.append(f"- {_escaped(f'{name}: ' + ', '.join(texts))}")
     return "\n".join(lines)
 
 
