@@ -221,6 +221,8 @@ class ClassWeights:
 
 def _label_text(label: Any) -> str:
     plain = label.item() if hasattr(label, "item") else label
+    if isinstance(plain, bool):
+        return str(plain).lower()
     return number_text(plain) if isinstance(plain, int | float) else str(plain)
 
 

@@ -131,6 +131,11 @@ def test_numpy_numbers_become_python_numbers():
     assert json.loads(json.dumps(config.to_json())) == config.to_json()
 
 
+def test_weights_of_classes_may_be_named_by_booleans():
+    config = TrainConfig(class_weight={True: 2.0, np.False_: 0.5})
+    assert config.class_weight == {"true": 2.0, "false": 0.5}
+
+
 @pytest.mark.parametrize("plain", [{"low": "x"}, {"low": None}, {"class_weight": [["a", 1]]}])
 def test_malformed_settings_are_input_errors(plain):
     with pytest.raises(InputError, match=next(iter(plain))):
