@@ -256,7 +256,7 @@ class LinearModel:
         Parameters
         ----------
         data : matrix, data frame, dict, list, Dataset or str
-            Rows in the feature space of the model: (n_rows, n_features) of NumPy or SciPy, a
+            Rows in the feature space of the model: (n_rows, n_features) of NumPy, SciPy or lists, a
             dataset or its URL; or rows as those from which it was trained: a data frame, a dict of
             one row by column, a list of dicts, a list of texts (of a model of one column of text),
             a file. A dict of a model without a table has values by feature: its name, or
@@ -315,9 +315,13 @@ class LinearModel:
             scores: Vector = values @ self.weights[known].astype(np.float64) + self.intercept
             return scores
         # These modules load slowly.
+        from dadagrad.data.arrays import dataset_from_arrays
         from dadagrad.data.ingest.ingest import as_dataset
         from dadagrad.model.raw import is_unprepared, read_raw
 
+        is_list = isinstance(data, list) and bool(data)
+        if is_list and all(isinstance(row, list | tuple | np.ndarray) for row in data):
+            data = dataset_from_arrays(data, np.zeros((len(data), 0)))
         if is_unprepared(self.schema, data):
             parts = [self.scores(raw.rows) for raw in read_raw(self.schema, data)]
         else:

@@ -86,7 +86,7 @@ def test_rows_of_a_matrix_are_matrices_and_dicts():
     assert expected.shape == (100, 3)
     row = X[[7]]
     as_dict = dict(zip(row.indices.tolist(), row.data.tolist(), strict=True))
-    for alone in (row, row.toarray(), as_dict, [as_dict]):
+    for alone in (row, row.toarray(), row.toarray().tolist(), as_dict, [as_dict]):
         np.testing.assert_allclose(model.decision_function(alone), expected[7:8], atol=1e-6)
     np.testing.assert_allclose(model.decision_function(X.toarray()), expected, atol=1e-6)
     assert model.predict(X).tolist() == [float(each) for each in expected.argmax(axis=1)]
@@ -123,8 +123,8 @@ def test_a_row_of_another_kind_is_refused():
     with pytest.raises(InputError, match="the rows have 5 features"):
         model.predict(np.zeros((1, 5)))
     matrix = dadagrad.train((np.eye(4), [0, 1, 0, 1]), **SETTINGS).model
-    for wrong in (np.array([[np.nan, 1, 1, 1]]), np.ones((1, 4), complex)):
-        with pytest.raises(InputError, match=r"feature 0 is nan|must hold real numbers"):
+    for wrong in (np.array([[np.nan, 1, 1, 1]]), np.ones((1, 4), complex), [[1.0], [1.0, 2.0]]):
+        with pytest.raises(InputError, match=r"feature 0 is nan|must hold real numbers|as a matr"):
             matrix.predict(wrong)
 
 
