@@ -339,9 +339,10 @@ def to_table(frame: Any, name: str) -> pa.Table:
         return pa.table(frame)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         reason = " ".join("; ".join(map(str, error.args)).split()).rstrip(".")
-        raise InputError(
-            f"{name}: {reason}; a column must have a name of its own, and values of one kind"
-        ) from None
+        needed = "a column must have a name of its own, and values of one kind"
+        if "Sparse" in reason:
+            needed = "make it dense with .sparse.to_dense(), or give a matrix of SciPy"
+        raise InputError(f"{name}: {reason}; {needed}") from None
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
