@@ -347,9 +347,11 @@ def check_features(
             ", ".join(f"{key} {space.get(key)!r:.{_MAX_SHOWN}}" for key in differing)
             for space in (theirs, ours)
         )
+        one_format = differing == ["format"]
+        remedy = "give data of one format" if one_format else f"ingest it with --like and {other}"
         raise InputError(
             f"{data} is in another feature space than {other}: it has {space}, and {other} "
-            f"{needed}; ingest it with --like and {other}"
+            f"{needed}; {remedy}"
         )
     check_columns(expected, schema, data, other)
 

@@ -81,6 +81,7 @@ def test_datasets_follow_each_other_and_their_text_labels_agree(tmp_path):
     [
         ({"n_features": 61}, "other has 61 features and memory 60; give the same columns"),
         ({"feature_space": {"format": "text"}}, "other is in another feature space than memory"),
+        ({"feature_space": {"format": "text"}}, "give data of one format"),
         ({"queried": True}, "other does not go with memory: both need the same columns of labels"),
         ({"label_columns": ()}, "both need the same columns of labels"),
     ],

@@ -31,7 +31,7 @@ _LINE_END = re.compile(rb"\n")
 _MESSAGES = {
     parsing.NEEDS_HASHING: (
         "feature {token} is not an integer in the namespace of the first feature; pass --hash-bits "
-        "to hash names"
+        "to hash names, where the training data are read"
     ),
     parsing.NO_BAR: "found no '|' after {token}; a line looks like '1 | price:0.5 sold'",
     parsing.MISSING_LABEL: (
