@@ -158,6 +158,7 @@ def ingest(
             **reading,
             **options,
         )
+    size = f"{decimal(report.source_bytes)} " if report.source_bytes else ""  # 0 of a pipe
     facts = asdict(report)
     if not display.as_json:
         facts = {
@@ -168,7 +169,7 @@ def ingest(
             "left out": counted(report.skipped, "row") if report.skipped else None,
             "columns": report.columns or None,
             "collisions": report.collisions,
-            "read": f"{decimal(report.source_bytes)} in {duration(report.seconds)}",
+            "read": f"{size}in {duration(report.seconds)}",
             "dataset": f"{out}, {decimal(report.bytes)}",
         }
     display.show_result(facts)

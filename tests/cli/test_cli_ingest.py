@@ -1,7 +1,9 @@
 """``dadagrad ingest``."""
 
 import inspect
+import os
 import re
+from threading import Thread
 
 from dadagrad import ingest, open_dataset
 from dadagrad.cli import ingest as module
@@ -131,3 +133,8 @@ def test_people_read_only_what_applies(run, tmp_path):
     assert "collisions" not in answers[0]
     assert "left out    1 row\n" in answers[1]
     assert "collisions  0\n" in answers[1]
+    assert "read        260 bytes in " in answers[0]
+    os.mkfifo(tmp_path / "pipe")
+    Thread(target=(tmp_path / "pipe").write_text, args=("1 | a\n-1 | b\n",)).start()
+    answer = run("ingest", tmp_path / "pipe", "--format", "vw", "--out", tmp_path / "piped")
+    assert "read        in " in answer.stdout
