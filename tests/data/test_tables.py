@@ -213,6 +213,9 @@ def test_columns_without_names_may_lack_the_label(tmp_path):
     (tmp_path / "b.tsv").write_text("2\tx\n5\ty\n3\tx\n")
     again = read_dataset(str(tmp_path / "b.tsv"), like=data, no_labels=True)
     np.testing.assert_array_equal(dense_dataset(again)[0], dense_dataset(data)[0])
+    (tmp_path / "d.tsv").write_text("label\tage\tkind\n1\t2\tx\n0\t5\ty\n1\t3\tx\n")
+    named = read_dataset(str(tmp_path / "d.tsv"), like=data, shuffle=None)
+    np.testing.assert_array_equal(dense_dataset(named)[0], dense_dataset(data)[0])
     (tmp_path / "c.tsv").write_text("2\n5\n")
     with pytest.raises(InputError, match=r"c\.tsv has 1 columns without names"):
         read_dataset(str(tmp_path / "c.tsv"), like=data, no_labels=True)

@@ -158,6 +158,8 @@ def _layout(
         fields = {str(cells[0].as_py()).strip() for cells in first.columns if len(cells)}
         words = {name for name in known if not name.isdecimal()}
         header = bool(words & fields)
+        if not words and "label" in fields and len(layout.names) == len(columns):
+            layout = replace(layout, header=read_layout(path, head, delimiter, None).header)
     if header:
         layout = read_layout(path, head, delimiter, header=True)
     if layout.header:
