@@ -8,10 +8,12 @@ tasks again elsewhere, and the bits are the same.
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from multiprocessing import resource_tracker
 from typing import Any
 
 import dask.config
@@ -19,7 +21,7 @@ from distributed import Client, LocalCluster
 
 from dadagrad.clusters import connected, seconds
 from dadagrad.data.dataset import Dataset
-from dadagrad.errors import InputError, TrainingError
+from dadagrad.errors import InputError, TrainingError, signals_to_end
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.dask.batches import BatchDriver
@@ -122,7 +124,7 @@ def start_cluster(workers: int | None) -> Iterator[Client]:
     )
     with dask.config.set(CLUSTER_SETTINGS):
         # On a thread: a cluster whose start is interrupted cannot be closed.
-        with ThreadPoolExecutor(1, thread_name_prefix="dadagrad") as pool:
+        with ThreadPoolExecutor(1, "dadagrad", initializer=_block_signals) as pool:
             starting = pool.submit(start)
             try:
                 cluster = starting.result()
@@ -138,6 +140,16 @@ def start_cluster(workers: int | None) -> Iterator[Client]:
             except TimeoutError as error:
                 raise _not_started(workers, error) from error
             yield client
+
+
+def _block_signals() -> None:
+    """Block the signals that stop a run in this thread, and in the threads and processes it starts.
+
+    A terminal sends them to all processes: those that are about to begin would write tracebacks.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_end())
+    resource_tracker.ensure_running()  # unblocks SIGINT and SIGTERM
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_end())
 
 
 def _not_started(workers: int | None, error: Exception) -> TrainingError:
