@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -46,7 +47,8 @@ def output_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
 def check_new_file(url: str, overwrite: bool) -> None:
     """Raise `InputError` if `url` is a folder, or a file and not to be replaced.
 
-    Raises `StorageError` if its bucket is missing, or may not be listed.
+    Raises `StorageError` if its bucket is missing or may not be listed, or its folder may not be
+    written to.
     """
     storage = Storage(url)
     if storage.is_local and os.path.isdir(storage.local_path()):
@@ -57,6 +59,14 @@ def check_new_file(url: str, overwrite: bool) -> None:
         )
     if not storage.is_local:  # in a missing bucket, an object is missing like any other
         storage.list_if_possible()
+        return
+    parents = Path(os.path.realpath(storage.local_path())).parents
+    folder = next(filter(os.path.exists, parents))
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise StorageError(
+            f"cannot write {url}: {folder} is not a folder that may be written to; check its "
+            "owner, or write elsewhere"
+        )
 
 
 @contextmanager

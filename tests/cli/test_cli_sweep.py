@@ -65,6 +65,7 @@ def test_a_file_is_replaced_with_overwrite_alone(run, places, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--path", f"{__file__}/path.csv"), "is not a folder that may be written to"),
         (("--path", "path.txt"), "--path path.txt must end in .json, .csv or .svg"),
         (("--loss", "hinge,squared"), "loss 'squared' cannot be compared with others"),
         (("--loss", "hinges"), "'hinges'"),
