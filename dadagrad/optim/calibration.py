@@ -69,7 +69,7 @@ class Calibration(Named, ABC):
         """Return the log-odds that a row of each score has the label; of the same shape."""
 
 
-CALIBRATIONS: Registry[Calibration] = Registry("calibration", Calibration)  # type: ignore[type-abstract]
+CALIBRATIONS: Registry[Calibration] = Registry("calibration", Calibration, takes_own=False)  # type: ignore[type-abstract]
 """Calibrations by name."""
 
 

@@ -72,10 +72,13 @@ class Named:
 
 
 class Registry(Generic[T]):
-    """Classes of one kind, "loss" for example, by name; `base` is theirs and that of a user's."""
+    """Classes of one kind, "loss" for example, by name.
 
-    def __init__(self, kind: str, base: type[T]) -> None:
-        self.kind = kind
+    `base` is theirs, and that of a user's own classes, which are refused if not `takes_own`.
+    """
+
+    def __init__(self, kind: str, base: type[T], *, takes_own: bool = True) -> None:
+        self.kind, self.takes_own = kind, takes_own
         self.base: Any = base
         self.classes: dict[str, type[T]] = {}
 
@@ -96,24 +99,24 @@ class Registry(Generic[T]):
         `InputError` if the name or a parameter is not known, missing or out of range, or an object
         of another class has the name of a built-in one.
         """
-        if isinstance(value, self.base):
-            name = value.name
-            if name in self.classes and type(value) is not self.classes[name]:
+        is_built_in = type(value) in self.classes.values()
+        if is_built_in or (self.takes_own and isinstance(value, self.base)):
+            name = cast(Any, value).name
+            if name in self.classes and not is_built_in:
                 raise InputError(
                     f"{type(value).__name__} has the name {name!r} of a built-in {self.kind}; "
                     "give the class another name"
                 )
-            return value  # type: ignore[no-any-return]
+            return cast(T, value)
+        own = f"an object of a class derived from dadagrad.{self.base.__name__}"
         if not isinstance(value, str):
-            raise InputError(
-                f"{self.kind} must be a name or an object of a class derived from "
-                f"dadagrad.{self.base.__name__}, not {value!r}"
-            )
+            words = f"a name or {own}" if self.takes_own else f"one of {', '.join(self.classes)}"
+            raise InputError(f"{self.kind} must be {words}, not {value!r}")
         name, _, text = value.partition(":")
         if name not in self.classes:
             raise InputError(
-                f"{self.kind} {name!r} is not known; choose one of {', '.join(self.classes)}, or "
-                f"give an object of a class derived from dadagrad.{self.base.__name__}"
+                f"{self.kind} {name!r} is not known; choose one of {', '.join(self.classes)}"
+                + (f", or give {own}" if self.takes_own else "")
             )
         return self._parse(name, text)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dadagrad import InputError, Loss, Preconditioner, Regularizer, Update
 from dadagrad.config import SETTINGS, TrainConfig
+from dadagrad.optim.calibration import Platt
 from dadagrad.optim.losses import LOSSES, Hinge, Huber
 from dadagrad.optim.preconditioners import PRECONDITIONERS, Block, Sketch
 from dadagrad.optim.registry import describe
@@ -126,6 +127,17 @@ def test_the_name_of_a_built_in_object_is_not_for_others():
 
     with pytest.raises(InputError, match="Hinges has the name 'hinge' of a built-in loss"):
         LOSSES.make(Hinges())
+
+
+def test_a_calibration_of_an_own_class_is_refused_at_once():
+    class Twice(Platt):
+        name = "twice"
+
+    for wrong in (Twice(), "twice", 3):
+        with pytest.raises(
+            InputError, match=r"calibration .* one of platt, isotonic, none(, not|$)"
+        ):
+            TrainConfig(calibration=wrong)
 
 
 def test_an_object_and_its_text_are_the_same_setting():

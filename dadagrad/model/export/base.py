@@ -44,7 +44,7 @@ class Format(Named, ABC):
         """Write the exported model."""
 
 
-FORMATS: Registry[Format] = Registry("format", Format)  # type: ignore[type-abstract]
+FORMATS: Registry[Format] = Registry("format", Format, takes_own=False)  # type: ignore[type-abstract]
 """Formats by name."""
 
 
