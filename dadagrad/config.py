@@ -21,7 +21,7 @@ from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.preconditioners import PRECONDITIONERS, Diagonal, Preconditioner
 from dadagrad.optim.registry import Registered, describe
 from dadagrad.optim.regularizers import REGULARIZERS, ElasticBox, Regularizer, add_penalties
-from dadagrad.optim.updates import UPDATES, Update
+from dadagrad.optim.updates import UPDATES, GradientUpdate, Update
 from dadagrad.settings import (
     Choice,
     ClassWeights,
@@ -328,6 +328,11 @@ TrainConfig.__doc__ = (
 def _check_algorithm(config: TrainConfig) -> None:
     """Refuse settings that cannot be combined; `InputError` says why and what to do."""
     update = config.update
+    if not isinstance(update, GradientUpdate | baselines.Learner):
+        raise InputError(
+            f"update {update.name!r} takes neither gradients nor rows; derive its class from "
+            "dadagrad.optim.updates.GradientUpdate or dadagrad.optim.baselines.Learner"
+        )
     if update.uses_penalties:
         if config.accumulate == "row" and not config.has_kernels:
             raise InputError(

@@ -145,6 +145,20 @@ def test_a_class_derived_from_a_built_in_one_runs_its_own_formulas(objects, batc
     np.testing.assert_allclose(own.model.weights, half.model.weights, rtol=2e-3, atol=1e-5)
 
 
+class BareUpdate(dadagrad.Update):
+    """Neither of gradients nor of rows."""
+
+    def init(self, n_features, n_outputs):
+        return None
+
+    shapes = weights = init
+
+
+def test_an_update_that_takes_neither_gradients_nor_rows_is_refused():
+    with pytest.raises(InputError, match="takes neither gradients nor rows; derive its class from"):
+        dadagrad.TrainConfig(update=BareUpdate())
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_an_own_object_resumes_when_it_is_given_again(name, tmp_path):
     data, (objects, _) = data_of(name), PAIRS[name]
