@@ -74,14 +74,10 @@ class Storage:
     def __init__(self, url: str | os.PathLike[str]) -> None:
         text = os.fspath(url)
         if not text:
-            raise InputError(
-                "an empty URL was given; give a path or a URL such as s3://bucket/name"
-            )
+            raise InputError("an empty URL was given; give a path or a URL such as s3://bucket")
         scheme, separator, rest = text.partition("://")
         if not separator and URL.match(text):
-            raise InputError(
-                f"{text} has one slash where a URL has two; write SCHEME://NAME/PREFIX"
-            )
+            raise InputError(f"{text} has one slash where a URL has two; write SCHEME://PREFIX")
         self._scheme = scheme.lower() if separator else "file"
         if self._scheme not in SCHEMES:
             raise InputError(
@@ -242,9 +238,8 @@ class Storage:
     @contextmanager
     def without_empty_folders(self) -> Iterator[None]:
         """Remove local folders that the block has made, if nothing is in them at its end."""
-        root = Path(self.local_path()) if self.is_local else None
-        folders = [root, *root.parents] if root else []
-        new = [folder for folder in folders if not os.path.exists(folder)]
+        path = Path(self.local_path()) if self.is_local else Path()
+        new = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
         try:
             yield
         finally:

@@ -142,13 +142,8 @@ def _layout(
     header = options.header
     known = columns if encoder is None else encoder.column_names()
     if not known:
-        chosen = (
-            options.label,
-            options.text_column,
-            options.id,
-            options.weight,
-            *(options.columns or ()),
-        )
+        chosen = [options.label, options.text_column, options.id, options.weight]
+        chosen += options.columns or ()
         if any(isinstance(name, str) and not name.isdecimal() for name in chosen):
             header = True
         return read_layout(path, head, delimiter, header)
