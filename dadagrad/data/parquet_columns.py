@@ -122,10 +122,7 @@ def _without_nulls(column: pa.ChunkedArray, place: str, name: str) -> pa.Array:
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
         raise InputError(f"{place}: row {row} has null in {name!r}; every row needs a value")
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # depends on the version of pyarrow
-        array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
-    return array
+    return column.combine_chunks()
 
 
 def _cast(array: pa.Array, place: str, name: str, dtype: type[np.number[Any]]) -> NDArray[Any]:

@@ -48,8 +48,7 @@ def check_output(storage: Storage, *, overwrite: bool) -> list[str]:
     if foreign := [key for key in keys if not _OF_DATASET.match(key)]:
         raise InputError(
             f"{storage.url} holds files that do not belong to a dataset, like "
-            f"{listed(foreign, 3)}; "
-            "give a URL with nothing in it"
+            f"{listed(foreign, 3)}; give a URL with nothing in it"
         )
     return keys
 
