@@ -130,7 +130,12 @@ class Model(LinearModel):
                 with suppress(StorageError):
                     storage.delete_prefix(folder)
                 raise
-            storage.put(DOCUMENT, document)
+            try:
+                storage.put(DOCUMENT, document)
+            except StorageError:
+                if storage.is_local:  # another store may have got it
+                    storage.delete_prefix(folder)
+                raise
         sync(storage, [DOCUMENT])
         # Only the parts of the replaced model: others may belong to a save in progress.
         try:

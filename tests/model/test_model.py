@@ -228,6 +228,13 @@ def test_a_save_that_fails_leaves_the_old_model(how):
     assert Model.load(url).digest == new.digest
 
 
+def test_a_model_whose_document_cannot_be_written_leaves_no_parts(tmp_path):
+    (tmp_path / "model.json" / "folder").mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"cannot write model\.json"):
+        make_model().save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.json"]
+
+
 def test_replaced_while_it_is_read():
     url = memory_url()
     make_model(1).save(url)
