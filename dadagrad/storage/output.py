@@ -15,6 +15,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from dadagrad.errors import InputError, StorageError
+from dadagrad.storage.backends import explain
 from dadagrad.storage.store import Storage
 
 _STDOUT = ("-", "/dev/stdout")
@@ -90,10 +91,7 @@ def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
     except (StorageError, MemoryError):
         raise
     except (OSError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise StorageError(
-            f"cannot write {storage.url}: {reason}; check the folder and the space on it"
-        ) from error
+        raise explain(error, "write", storage.url, "", "file") from error
 
 
 def _name(file: BinaryIO, target: str) -> None:
