@@ -120,7 +120,6 @@ def start_cluster(workers: int | None) -> Iterator[Client]:
             "worker_ttl": seconds("worker-ttl"),
         },
         silence_logs=logging.ERROR,
-        preload=["dadagrad.training.engines.dask.tasks"],
     )
     with dask.config.set(CLUSTER_SETTINGS):
         # On a thread: a cluster whose start is interrupted cannot be closed.
@@ -145,7 +144,8 @@ def start_cluster(workers: int | None) -> Iterator[Client]:
 def _block_signals() -> None:
     """Block the signals that stop a run in this thread, and in the threads and processes it starts.
 
-    A terminal sends them to all processes: those that are about to begin would write tracebacks.
+    A terminal or a batch system sends them to all processes of a run. The coordinator needs the
+    workers for a last checkpoint, and those that are about to begin would write tracebacks.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_end())
     resource_tracker.ensure_running()  # unblocks SIGINT and SIGTERM

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +23,7 @@ from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.skipping import SkippingDataset, skipped_partitions
-from dadagrad.errors import DadagradError, InputError, StorageError, signals_to_end
+from dadagrad.errors import DadagradError, InputError, StorageError
 from dadagrad.problem import Problem
 from dadagrad.storage.memory import resident
 from dadagrad.training.engines import warm_up
@@ -146,17 +145,6 @@ async def prepare(problem: Problem) -> None:
     scheduler meanwhile.
     """
     await asyncio.to_thread(warm_up.warm_up, problem, logger.info)
-
-
-def dask_setup(worker: object) -> None:
-    """Ignore the signals that stop a run: the coordinator needs the workers for a last checkpoint.
-
-    A terminal or a batch system sends them to all processes of a run. Dask calls this in every
-    worker of a cluster that is started for a run.
-    """
-    if threading.current_thread() is threading.main_thread():
-        for number in signals_to_end():
-            signal.signal(number, signal.SIG_IGN)
 
 
 def partitions() -> PartitionCache:
