@@ -20,17 +20,16 @@ from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFea
 
 @dataclass(frozen=True, slots=True)
 class RemoteChange:
-    """State of the features that a stream changed in a round, which a worker of a cluster keeps.
+    """State after a stretch, of which the workers of a cluster have the features.
 
     Attributes
     ----------
-    worker, key : str
-        Address of the worker, and its name for the change.
+    key : str
+        Their name for the change.
     common : State
         The intercept and the t of the stream, without features.
     """
 
-    worker: str
     key: str
     common: State
 
@@ -169,10 +168,11 @@ class Merge:
 class MergeRemotely:
     """Have the workers that hold the state merge what the streams changed, and report.
 
-    `begun` is the t at the begin of the round.
+    `keys` are the names of the changes, in the order of the streams; `begun` is the t at the begin
+    of the round.
     """
 
-    changes: tuple[RemoteChange, ...]
+    keys: tuple[str, ...]
     begun: float
 
 

@@ -135,10 +135,11 @@ def test_a_round_with_a_wrong_state_of_a_stream_begins_again(
     broken(1, what, workers=[address])
     config = replace(STREAMS, rounds=5, passes=2)
     assert bits(train(data, config, client=cluster.address)) == bits(train(data, config))
-    error = f"the state that worker {address} sent cannot be right: {reason}"
-    assert re.search(f"{error}; the round begins again", caplog.text)
+    error = f"the changes of a stream cannot be right: {reason}"
+    worker = rf"\(on the Dask worker at {address}\)"
+    assert re.search(f"{error} {worker}; the round begins again", caplog.text)
     broken(-1, what)
-    with pytest.raises(TrainingError, match=f"cannot be right: {reason} and again: the state"):
+    with pytest.raises(TrainingError, match=f"cannot be right: {reason} .* and again: the changes"):
         train(data, config, client=cluster.address)
 
 

@@ -157,7 +157,8 @@ class RemoteMerge(Combination):
         return self.state.common()
 
     def merges(self, stretches: list[Progress]) -> list[MergeRemotely]:
-        return [MergeRemotely(tuple(self._changes(stretches)), self.state.t)]
+        keys = tuple(change.key for change in self._changes(stretches))
+        return [MergeRemotely(keys, self.state.t)]
 
     def finish(self, stretches: list[Progress]) -> int:
         learned = [change.common for change in self._changes(stretches)]

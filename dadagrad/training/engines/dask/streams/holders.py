@@ -92,10 +92,10 @@ class Holders:
         Raises `RoundLost` if a worker that takes part does not answer.
         """
         arguments = {
-            worker: (self.layout, merging, numbers) for worker, numbers in self._by_worker().items()
+            worker: (self.layout, merging, numbers)
+            for worker, numbers in self.layout.by_first_holder().items()
         }
-        senders = {change.worker for change in merging.changes}
-        answers = self._ask_all(ShardStore.merge, arguments, senders | self.addresses)
+        answers = self._ask_all(ShardStore.merge, arguments, self.addresses)
         epoch, number = self.layout.version
         self.layout = replace(self.layout, version=Version(epoch, number + 1))
         tasks, sizes = zip(*answers.values(), strict=True)
@@ -106,7 +106,7 @@ class Holders:
 
         Raises `RoundLost` if one of the holders does not answer.
         """
-        by_worker = self._by_worker()
+        by_worker = self.layout.by_first_holder()
         arguments = {
             worker: (self.layout.version, t, numbers, *others)
             for worker, numbers in by_worker.items()
@@ -116,13 +116,6 @@ class Holders:
         for worker, numbers in by_worker.items():
             results |= dict(zip(numbers, answers[worker], strict=True))
         return [results[number] for number in sorted(results)]
-
-    def _by_worker(self) -> dict[str, list[int]]:
-        """The shards of which each worker is the first holder."""
-        shards: dict[str, list[int]] = defaultdict(list)
-        for number, holders in enumerate(self.layout.holders):
-            shards[holders[0]].append(number)
-        return shards
 
     def assign(self, base: Callable[[int], Base] | None = None) -> bool:
         """Give each shard its holders among the workers that there are, at the begin of the round.

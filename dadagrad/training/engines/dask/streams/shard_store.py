@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from distributed import Worker
@@ -32,7 +31,7 @@ from dadagrad.training.engines.dask.streams.peers import (
     unpacked,
 )
 from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard, Source
-from dadagrad.training.messages import MergeRemotely, RemoteChange
+from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice
@@ -40,7 +39,7 @@ from dadagrad.training.trace import Measured, Task
 
 
 class ShardStore(Peer):
-    """Shards that a worker holds in one run, and what streams changed on it in the round."""
+    """Shards that a worker holds in one run, and what streams changed in those it merges."""
 
     def __init__(self, worker: Worker, run: str, problem: Problem) -> None:
         super().__init__(worker, run)
@@ -48,7 +47,7 @@ class ShardStore(Peer):
         self.measured = Measured(self.address)
         self._version = Version(0, 0)
         self._shards: dict[int, Shard] = {}
-        self._changes: dict[str, Learned] = {}  # of streams in this round
+        self._changes: dict[str, Learned] = {}  # of streams in this round, to be merged here
         self._lock = threading.Lock()
 
     # Requests of the client.
@@ -124,14 +123,6 @@ class ShardStore(Peer):
                     if shard.round < version.round:  # others merged it: it moved to them
                         del self._shards[number]
 
-    def keep(self, version: Version, change: Learned) -> RemoteChange:
-        """Keep what a stream changed until it is merged."""
-        key = uuid4().hex
-        with self._lock:
-            if version == self._version:
-                self._changes[key] = change
-        return RemoteChange(self.address, key, change.content.common())
-
     def pull(self, layout: Layout, ids: NDArray[np.int64], common: State) -> State:
         """The state of some features, from their holders."""
         cuts = np.searchsorted(ids, layout.edges).tolist()
@@ -158,6 +149,21 @@ class ShardStore(Peer):
         state.intercept, state.t = common.intercept.copy(), common.t
         return state
 
+    def send(self, layout: Layout, changes: dict[str, Learned]) -> None:
+        """Send what streams changed to the workers that merge it, each the shards of its own."""
+        for change in changes.values():
+            # Of several settings, some may have diverged.
+            diverged = np.full(self.problem.n_settings, self.problem.n_settings > 1)
+            wrong = wrong_features(change, self.problem.n_features, diverged)
+            if wrong is not None:
+                raise RoundLost(f"the changes of a stream cannot be right: {wrong}")
+        requests = []
+        for worker, numbers in layout.by_first_holder().items():
+            ranges = [layout.edges[number : number + 2] for number in numbers]
+            parts = {key: _between(change, ranges) for key, change in changes.items()}
+            requests.append(Request(worker, ShardStore.receive, (layout.version, parts)))
+        self.ask(layout.version, requests)
+
     # Merges.
 
     def merge(
@@ -181,30 +187,13 @@ class ShardStore(Peer):
     def _merge_shards(self, layout: Layout, merging: MergeRemotely, numbers: list[int]) -> None:
         """Merge some shards, and send the numbers that they have then to the second holders."""
         version = layout.version
-        edges = {each: layout.edges[each : each + 2].tolist() for each in numbers}
-        keys: dict[str, list[str]] = defaultdict(list)
-        for change in merging.changes:
-            keys[change.worker].append(change.key)
-        requests = [
-            Request(worker, ShardStore.changes, (keys_of_worker, edges))
-            for worker, keys_of_worker in keys.items()
-        ]
-        answers = dict(zip(keys, self.ask(version, requests), strict=True))
+        with self._lock:
+            if not self._changes.keys() >= set(merging.keys):
+                raise RoundLost(f"worker {self.address} has not all that the streams changed")
+            changes = [self._changes[key] for key in merging.keys]
         followers: dict[str, dict[int, Arrays]] = defaultdict(dict)
         for number in numbers:
-            learned = []
-            for change in merging.changes:
-                arrays = answers[change.worker][change.key, number]
-                first, stop = edges[number]
-                ids = unpack(arrays["ids"], np.int64) - first
-                learned.append(FeatureSlice(ids, change.common.with_features(arrays)))
-                # Of several settings, some may have diverged.
-                diverged = np.full(self.problem.n_settings, self.problem.n_settings > 1)
-                wrong = wrong_features(learned[-1], stop - first, diverged)
-                if wrong is not None:
-                    sender = f"the state that worker {change.worker} sent"
-                    raise RoundLost(f"{sender} cannot be right: {wrong}")
-            merged = self._merge_shard(version, number, learned, merging.begun)
+            merged = self._merge_shard(layout, number, changes, merging.begun)
             for holder in layout.holders[number][1:]:
                 followers[holder][number] = merged
         requests = [
@@ -214,19 +203,20 @@ class ShardStore(Peer):
         self.ask(version, requests)
 
     def _merge_shard(
-        self,
-        version: Version,
-        number: int,
-        learned: list[FeatureSlice[State]],
-        begun: float,
+        self, layout: Layout, number: int, changes: list[Learned], begun: float
     ) -> Arrays:
         """Merge a shard in place, and return the numbers that changed, as they are then."""
-        shard = self._shard(number, version)
+        shard = self._shard(number, layout.version)
         state = shard.state
+        learned = []
+        for change in changes:
+            ends = np.searchsorted(change.ids, layout.edges[number : number + 2]).tolist()
+            ids = change.ids[slice(*ends)] - shard.start
+            learned.append(FeatureSlice(ids, change.content.part(*ends)))
         touched = np.concatenate([features.ids for features in learned])
         positions = marked(mark(touched, state.n_features))[0].astype(np.int64)
         with shard.lock:
-            self._shard(number, version)  # it was not taken back meanwhile
+            self._shard(number, layout.version)  # it was not taken back meanwhile
             with shard.merging(positions):
                 state.t = begun
                 for part in shards(learned):
@@ -248,24 +238,16 @@ class ShardStore(Peer):
             answer[number] = shard.state.without_momentum().pull(positions).feature_arrays
         return answer
 
-    def changes(
-        self, keys: list[str], edges: dict[int, list[int]]
-    ) -> dict[tuple[str, int], Arrays]:
-        """The changes of streams, under their `keys`, between the `edges` of some shards."""
-        changes = {}
-        for key in keys:
-            with self._lock:
-                change = self._changes.get(key)
-            if change is None:
-                raise RoundLost("what a stream changed is not kept any more")
-            arrays = change.content.feature_arrays
-            for number, ends in edges.items():
-                part = slice(*np.searchsorted(change.ids, ends).tolist())
-                changes[key, number] = {
-                    "ids": pack(change.ids[part]),
-                    **{name: np.ascontiguousarray(arrays[name][:, part]) for name in arrays},
-                }
-        return changes
+    def receive(self, version: Version, changes: dict[str, tuple[NDArray[Any], State]]) -> None:
+        """Keep what streams changed of shards that are merged here; see `_between`."""
+        received = {
+            key: FeatureSlice(unpack(ids, np.int64), content)
+            for key, (ids, content) in changes.items()
+        }
+        self.enter(version)
+        with self._lock:
+            if version == self._version:
+                self._changes |= received
 
     def follow(self, version: Version, merged: dict[int, Arrays]) -> None:
         """Take over the numbers of shards that their first holder has merged."""
@@ -288,6 +270,17 @@ class ShardStore(Peer):
         if shard.round != version.round:
             raise RoundLost(f"shard {number} is at round {shard.round}, not {version.round}")
         return shard
+
+
+def _between(change: Learned, ranges: Sequence[NDArray[np.int64]]) -> tuple[NDArray[Any], State]:
+    """The packed ids, and the state, of the changed features that lie in some ranges."""
+    parts = [slice(*ends) for ends in np.searchsorted(change.ids, ranges).tolist()]
+    arrays = {
+        name: np.concatenate([array[:, part] for part in parts], axis=1)
+        for name, array in change.content.feature_arrays.items()
+    }
+    ids = np.concatenate([change.ids[part] for part in parts])
+    return pack(ids), change.content.common().with_features(arrays)
 
 
 _stores: dict[tuple[str, str], ShardStore] = {}

@@ -4,10 +4,11 @@ The features are cut into shards, and each shard has one or two holders among th
 client decides; workers send each other numbers of features directly, never through the scheduler:
 
 - Before a slice of rows, its worker asks holders for the state of the features that the rows touch.
-- What a stream changed stays on its worker until the shards are merged.
-- When all streams have learned, the client asks the first holder of each shard to merge it: the
-  holder asks the workers for the changes of its features, merges them in place, and sends the
-  merged numbers to the second holder. The next round begins when all have answered.
+- When its streams have learned, a worker sends what they changed to the first holders of the
+  shards, each the features of its own.
+- When all streams have learned, the client asks the first holder of each shard to merge it, in
+  place, and to send the merged numbers to the second holder. The next round begins when all have
+  answered.
 
 A round is a transaction. Each holder keeps what a merge overwrote, so that all can go back to the
 begin of the round. All requests name a `Version`: the round, and an epoch that begins anew
@@ -19,6 +20,7 @@ alone: a run that goes back to an earlier state gives its rounds new numbers.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -58,6 +60,13 @@ class Layout:
     version: Version
     edges: NDArray[np.int64]
     holders: tuple[tuple[str, ...], ...]
+
+    def by_first_holder(self) -> dict[str, list[int]]:
+        """The shards of which each worker is the first holder."""
+        shards: dict[str, list[int]] = defaultdict(list)
+        for number, (first, *_) in enumerate(self.holders):
+            shards[first].append(number)
+        return shards
 
 
 @dataclass(slots=True)

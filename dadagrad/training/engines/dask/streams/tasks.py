@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from uuid import uuid4
 
 import numpy as np
 from distributed import get_worker
@@ -15,7 +16,8 @@ from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore, forget_stores, store_of
 from dadagrad.training.engines.dask.streams.shards import Layout
 from dadagrad.training.engines.dask.tasks import Job, Work, forget, with_job
-from dadagrad.training.messages import Result
+from dadagrad.training.messages import RemoteChange, Result
+from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Slice, Stretch
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice
@@ -46,9 +48,16 @@ def learn_stretches(work: StreamWork, job: Job) -> Reply:
     partitions = list(dict.fromkeys(each.partition for each in chain(*work.stretches)))
     following = dict(pairwise([*partitions, *work.ahead]))
     store.enter(work.layout.version)
-    results = [_learn(job, store, work, stretch, following) for stretch in work.stretches]
+    results, changes = [], {}
+    for stretch in work.stretches:
+        metrics, change = _learn(job, store, work, stretch, following)
+        remote = RemoteChange(uuid4().hex, change.content.common())
+        changes[remote.key] = change
+        results.append(tuple(Result(each, remote) for each in metrics))
     for partition in work.ahead:
         job.read_ahead(partition, store.measured)
+    with store.measured("exchange"):
+        store.send(work.layout, changes)
     return job.reply(partitions, results, tasks=store.measured.take(), n_bytes=store.take_bytes())
 
 
@@ -60,8 +69,8 @@ def forget_streams(run: str, digest: str) -> None:
 
 def _learn(
     job: Job, store: ShardStore, work: StreamWork, stretch: Stretch, following: dict[int, int]
-) -> tuple[Result, ...]:
-    """Take the steps of a stretch; the metrics of its slices, and the change, which stays here.
+) -> tuple[list[ProgressiveMetrics], Learned]:
+    """Take the steps of a stretch; the metrics of its slices, and the change.
 
     `following` has the partitions to read while the model learns from others.
     """
@@ -87,5 +96,4 @@ def _learn(
         metrics.append(result.metrics)
         job.done_with(slice_)
     assert change is not None, "a stretch without slices"
-    kept = store.keep(work.layout.version, change)
-    return tuple(Result(each, kept) for each in metrics)
+    return metrics, change
