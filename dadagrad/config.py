@@ -261,7 +261,7 @@ class TrainConfig:
         """
         return (
             self.update.has_kernels
-            and type(self.update) in UPDATES.classes.values()
+            and UPDATES.is_built_in(self.update)
             and type(self.preconditioner) is Diagonal
             and (self.regularizer is None or type(self.regularizer) is ElasticBox)
             and not (self.average is True and (self.l1 or self.l2))

@@ -93,13 +93,17 @@ class Registry(Generic[T]):
         """All names, in the order of registration."""
         return tuple(self)
 
+    def is_built_in(self, value: object) -> bool:
+        """Return True if an object is of one of the classes, and not of a user's own."""
+        return type(value) in self.classes.values()
+
     def make(self, value: T | str) -> T:
         """Return the object that a text stands for; an object is returned as it is.
 
         `InputError` if the name or a parameter is not known, missing or out of range, or an object
         of another class has the name of a built-in one.
         """
-        is_built_in = type(value) in self.classes.values()
+        is_built_in = self.is_built_in(value)
         if is_built_in or (self.takes_own and isinstance(value, self.base)):
             name = cast(Any, value).name
             if name in self.classes and not is_built_in:

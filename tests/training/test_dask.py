@@ -21,7 +21,6 @@ from helpers.zarr_cases import write_zarr
 
 from dadagrad import TrainConfig, clusters, dry_run, open_dataset, resume, train  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad.errors import CorruptionError, InputError, StorageError, TrainingError
-from dadagrad.training.engines import warm_up
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask import tasks
 from dadagrad.training.engines.dask.streams import shard_store
@@ -296,7 +295,7 @@ def test_a_worker_gives_signs_of_life_while_it_compiles(data, monkeypatch):
         loops.append(asyncio._get_running_loop())
         return 0.0
 
-    monkeypatch.setattr(warm_up, "warm_up", look)
+    monkeypatch.setattr(tasks, "compile_kernels", look)
     with local_cluster(1, processes=False) as cluster:
         train(data, CONFIG, client=cluster.scheduler_address)
     assert loops

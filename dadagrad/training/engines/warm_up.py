@@ -38,13 +38,21 @@ _warm: set[tuple[bool, ...]] = set()
 
 
 def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
+    """Check a user's own objects and compile the kernels; the seconds that the latter took.
+
+    Raises `InputError` if an own loss or regularizer cannot be right.
+    """
+    _check_own_objects(problem.settings[0])
+    return compile_kernels(problem, messages)
+
+
+def compile_kernels(problem: Problem, messages: Callable[[str], None]) -> float:
     """Compile, or load from the cache on disk, the kernels of `problem`; the seconds it took.
 
     A run on a few rows has all of them compiled: types decide, not sizes. `messages` is called
-    beforehand if it may take long. `InputError` if an own loss or regularizer cannot be right.
+    beforehand if it may take long.
     """
     begun = time.perf_counter()
-    _check_own_objects(problem.settings[0])
     config, couples = problem.config, problem.loss.couples
     kind: tuple[bool, ...] = (
         problem.compiled,
@@ -86,12 +94,12 @@ def _check_own_objects(problem: Problem) -> None:
     """Refuse a loss or a regularizer of a user's own class whose arrays have a wrong shape."""
     loss, penalty = problem.loss, problem.config.regularizer
     with np.errstate(all="ignore"):  # the labels may be none that the loss is for
-        if type(loss) not in LOSSES.classes.values():
+        if not LOSSES.is_built_in(loss):
             targets = problem.targets(_two_rows(problem).labels)
             scores, of_value = np.zeros(targets.shape), targets.shape[: 1 if loss.couples else 2]
             _check_shape(loss, "value", loss.value(scores, targets), "scores", scores, of_value)
             _check_shape(loss, "slope", loss.slope(scores, targets), "scores", scores, scores.shape)
-        if penalty is not None and type(penalty) not in REGULARIZERS.classes.values():
+        if penalty is not None and not REGULARIZERS.is_built_in(penalty):
             if penalty.couples not in get_args(Coupling):
                 raise InputError(
                     f"{penalty.name} couples {penalty.couples!r}; it must be one of "

@@ -26,9 +26,9 @@ from dadagrad.data.skipping import SkippingDataset, skipped_partitions
 from dadagrad.errors import DadagradError, InputError, StorageError
 from dadagrad.problem import Problem
 from dadagrad.storage.memory import resident
-from dadagrad.training.engines import warm_up
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.engines.dask.partition_cache import PartitionCache
+from dadagrad.training.engines.warm_up import compile_kernels
 from dadagrad.training.memory.available import cache_bytes
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.trace import Measured
@@ -144,7 +144,7 @@ async def prepare(problem: Problem) -> None:
     On a thread, because Dask calls this in the event loop of the worker, which must answer the
     scheduler meanwhile.
     """
-    await asyncio.to_thread(warm_up.warm_up, problem, logger.info)
+    await asyncio.to_thread(compile_kernels, problem, logger.info)
 
 
 def partitions() -> PartitionCache:
