@@ -331,5 +331,5 @@ def check_one_of(**options: Any) -> None:
 
 def absolute(url: str) -> str:
     """Make a path absolute; leave a URL, an empty text, and - for standard input as they are."""
-    is_path = re.match(URL, url) is None and url not in ("", "-")
+    is_path = URL.match(url) is None and url not in ("", "-")
     return os.path.abspath(os.path.expanduser(url)) if is_path else url

@@ -147,9 +147,10 @@ def _block_signals() -> None:
     A terminal or a batch system sends them to all processes of a run. The coordinator needs the
     workers for a last checkpoint, and those that are about to begin would write tracebacks.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_end())
-    resource_tracker.ensure_running()  # unblocks SIGINT and SIGTERM
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_end())
+    if hasattr(signal, "pthread_sigmask"):  # absent on Windows
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_end())
+        resource_tracker.ensure_running()  # unblocks SIGINT and SIGTERM
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_end())
 
 
 def _not_started(workers: int | None, error: Exception) -> TrainingError:

@@ -151,9 +151,9 @@ class ShardStore(Peer):
 
     def send(self, layout: Layout, changes: dict[str, Learned]) -> None:
         """Send what streams changed to the workers that merge it, each the shards of its own."""
+        # Of several settings, some may have diverged.
+        diverged = np.full(self.problem.n_settings, self.problem.n_settings > 1)
         for change in changes.values():
-            # Of several settings, some may have diverged.
-            diverged = np.full(self.problem.n_settings, self.problem.n_settings > 1)
             wrong = wrong_features(change, self.problem.n_features, diverged)
             if wrong is not None:
                 raise RoundLost(f"the changes of a stream cannot be right: {wrong}")
