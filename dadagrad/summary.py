@@ -79,29 +79,6 @@ def listed(items: Sequence[str | float], most: int = 10) -> str:
     return ", ".join(texts) + more
 
 
-_NO_OPTIONS = ("reading", "names", "has_missing")
-_WITHOUT_EFFECT: tuple[Any, ...] = (None, False, "none", "", 1, [])
-
-
-def features_text(space: Mapping[str, Any] | None) -> str:
-    """The feature space of a dataset: its format and the options that had an effect."""
-    space = space or {}
-    texts: list[str] = []
-    if "format" not in space and "reading" in space:  # columns of a matrix
-        texts.append(str(space["reading"]["format"]))
-    for name, value in space.items():
-        plain = name.replace("_", " ")
-        if name in _NO_OPTIONS or (value is not True and value in _WITHOUT_EFFECT):
-            continue
-        if name == "format":
-            texts.insert(0, str(value))
-        elif isinstance(value, list):
-            texts.append(f"{len(value)} {plain}")
-        else:
-            texts.append(plain if value is True else f"{plain} {value}")
-    return ", ".join(texts)
-
-
 def run_lines(report: Mapping[str, Any], loss: str, *, auto: bool = False) -> list[str]:
     """The report of a run in lines; `auto` is True if the run has chosen the step size."""
     passes = report["by_pass"]

@@ -10,16 +10,17 @@ import reprlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import chain, pairwise
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.summary import features_text, html_table, listed, number_text
+from dadagrad.summary import html_table, listed, number_text
 
 MAX_LISTED_VALUES = 1000
 """A label column with more distinct values than this is a regression target, not classes."""
@@ -108,42 +109,24 @@ def check_labels(
 class Schema:
     """Properties that all partitions of a dataset share.
 
-    `feature_space` describes, as plain JSON, how the source became features (format, hashing,
-    n-grams, normalisation). A model trained in one feature space refuses data of another. `queried`
-    is true if the rows belong to queries, as those of a ranking do.
+    `queried` is true if the rows belong to queries, as those of a ranking do.
     """
 
     n_features: int
     label_columns: tuple[LabelColumn, ...]
     weighted: bool = False
-    feature_space: dict[str, Any] | None = None
+    feature_space: FeatureSpace = field(default_factory=FeatureSpace)
     queried: bool = False
-
-    @property
-    def of_table(self) -> bool:
-        """True if features were made of the columns of a table, of which text has one."""
-        return (self.feature_space or {}).get("format") in ("text", "table")
-
-    @property
-    def numbers_own_features(self) -> bool:
-        """True if feature ids are those of the source, without a bound but the highest id."""
-        space = self.feature_space or {}
-        return space.get("format") in ("svmlight", "vw") and not space.get("hash_bits")
 
     @property
     def has_sets(self) -> bool:
         """True if a label column stands for a label that some of the rows list."""
-        space = self.feature_space or {}
-        return space.get("format") == "svmlight" and self.label_names not in ([], ["label"])
-
-    @property
-    def first_id(self) -> int:
-        """Id of feature 0 in files: 1 if ids of svmlight begin at 1, else 0."""
-        return int((self.feature_space or {}).get("zero_based") is False)
+        is_svmlight = self.feature_space.format == "svmlight"
+        return is_svmlight and self.label_names not in ([], ["label"])
 
     def names_of(self, ids: NDArray[np.int64], names: Mapping[int, str]) -> list[str | None]:
         """Names of features: those in `names`, else ids of svmlight that begin at 1, else None."""
-        first = self.first_id
+        first = self.feature_space.first_id
         return [names.get(each, str(each + first) if first else None) for each in ids.tolist()]
 
     @property
@@ -153,6 +136,7 @@ class Schema:
     def to_json(self) -> dict[str, Any]:
         """The schema as plain JSON types."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        plain["feature_space"] = plain["feature_space"]["plain"] or None
         if not self.queried:
             del plain["queried"]  # digests of datasets without queries do not depend on it
         return plain
@@ -172,7 +156,7 @@ class Schema:
         columns = plain.get("label_columns")
         need(type(columns) is list, "label_columns", columns, "a list")
         labels = [_label_column(item, f"label column {n}") for n, item in enumerate(columns)]
-        return cls(n_features, tuple(labels), weighted, space, queried)
+        return cls(n_features, tuple(labels), weighted, FeatureSpace(space or {}), queried)
 
 
 def _label_column(plain: Any, place: str) -> LabelColumn:
@@ -328,7 +312,7 @@ class Dataset(ABC):
         for column in schema.label_columns:
             facts[f"label {column.name!r}"] = column.summary
         if schema.feature_space:
-            facts["source"] = features_text(schema.feature_space)
+            facts["source"] = str(schema.feature_space)
         return facts
 
     def __repr__(self) -> str:

@@ -338,14 +338,11 @@ def check_features(
 
     How files were read may differ, and also the last features where ids are those of the source.
     """
-    ours, theirs = expected.feature_space or {}, schema.feature_space or {}
-    keys = sorted({*ours, *theirs} - {"reading", "names"})
-    differing = [key for key in keys if ours.get(key) != theirs.get(key)]
-    differing = ["format"] if "format" in differing else differing  # all else differs as well
+    differing = expected.feature_space.differing(schema.feature_space)
     if differing:
         space, needed = (
-            ", ".join(f"{key} {space.get(key)!r:.{_MAX_SHOWN}}" for key in differing)
-            for space in (theirs, ours)
+            ", ".join(f"{name} {each.plain.get(name)!r:.{_MAX_SHOWN}}" for name in differing)
+            for each in (schema.feature_space, expected.feature_space)
         )
         one_format = differing == ["format"]
         remedy = "give data of one format" if one_format else f"ingest it with --like and {other}"
@@ -358,14 +355,14 @@ def check_features(
 
 def check_columns(expected: Schema, schema: Schema, data: str, other: str) -> None:
     """Raise `InputError` unless there are as many features, and names, if both have any, agree."""
-    ours, theirs = expected.feature_space or {}, schema.feature_space or {}
-    if "names" in ours and theirs.get("names", ours["names"]) != ours["names"]:
+    space = expected.feature_space
+    if space.columns_differ(schema.feature_space):
         raise InputError(
             f"{data} has columns of other names or in another order than {other}; give the same"
         )
-    if schema.n_features != expected.n_features and not schema.numbers_own_features:
+    if schema.n_features != expected.n_features and not schema.feature_space.keeps_ids:
         width = "give the same columns, or ingest it with --n-features if the last are missing"
-        remedy = f"ingest it with --like and {other}" if "hash_bits" in ours else width
+        remedy = f"ingest it with --like and {other}" if space.hash_bits else width
         raise InputError(
             f"{data} has {schema.n_features} features and {other} {expected.n_features}; {remedy}"
         )

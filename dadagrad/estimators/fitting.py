@@ -81,7 +81,7 @@ class FittedState:
     def are_columns(self, X: Any) -> bool:
         """True for rows of columns, of which the training data made features."""
         schema = self.origin.schema
-        return schema.of_table and is_unprepared(schema, X)
+        return schema.feature_space.of_table and is_unprepared(schema, X)
 
     def refuse_columns(self, X: Any) -> None:
         """Raise `InputError` for rows of columns, whose features are not made here."""
@@ -126,7 +126,7 @@ def restore(source: Any, objects: Mapping[str, Any]) -> FittedState:
     origin = MemoryDataset((), model.schema, str(model.report.get("data")))
     place = Place(steps=model.report.get("steps", 0), earlier=earlier)
     names = None
-    if model.feature_space is None and len(model.names) == model.n_features:
+    if not model.feature_space and len(model.names) == model.n_features:
         names = np.array([model.names[column] for column in range(model.n_features)], object)
     return FittedState(problem, state, place, origin, model.report, names, _model=model)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset, LabelColumn, Schema
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.rows import Entries, Rows
 from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
@@ -56,7 +57,7 @@ class LinearModel:
     loss: str
     task: Task
     label_columns: tuple[LabelColumn, ...]
-    feature_space: dict[str, Any] | None = None
+    feature_space: FeatureSpace = field(default_factory=FeatureSpace)
     names: Mapping[int, str] = field(default_factory=dict)
     calibration: Calibration = Uncalibrated()  # noqa: RUF009 (frozen)
     report: dict[str, Any] = field(default_factory=dict)
@@ -129,8 +130,8 @@ class LinearModel:
 
         A word whose sign is hashed may have the value -1: its effect is minus the weight.
         """
-        space = self.feature_space or {}
-        if not self.schema.of_table or space.get("binary") or not self.names:
+        space = self.feature_space
+        if not space.of_table or space.binary or not self.names:
             return self.weights
         from dadagrad.data.tables.single_row import sign_of_names
 
@@ -297,10 +298,11 @@ class LinearModel:
         if isinstance(data, dict):
             return self._score_entries([self._reader(data)])
         if isinstance(data, list | tuple):
-            kind = str if self._is_text else dict
-            one_by_one = all(isinstance(row, kind) for row in data)
-            if one_by_one and self.schema.of_table:  # a row may lack columns that others have
-                same = self._is_text or all(row.keys() == data[0].keys() for row in data)
+            of_text = self.feature_space.of_text
+            one_by_one = all(isinstance(row, str if of_text else dict) for row in data)
+            if one_by_one and self.feature_space.of_table:
+                # A row may lack columns that others have.
+                same = of_text or all(row.keys() == data[0].keys() for row in data)
                 one_by_one = same and len(data) <= _MAX_SINGLE
             if one_by_one:
                 return self._score_entries(map(self._reader, data))
@@ -331,7 +333,7 @@ class LinearModel:
         return np.concatenate([np.zeros((0, len(self.intercept))), *parts])
 
     def _check_width(self, n_features: int) -> None:
-        if n_features != self.n_features and not self.schema.numbers_own_features:
+        if n_features != self.n_features and not self.feature_space.keeps_ids:
             raise InputError(
                 f"the rows have {n_features} features, and the model was trained on "
                 f"{self.n_features}; give rows of the same features"
@@ -356,18 +358,13 @@ class LinearModel:
         return np.array(self.label_columns[0].names, object)
 
     @cached_property
-    def _is_text(self) -> bool:
-        return (self.feature_space or {}).get("format") == "text"
-
-    @cached_property
     def _reader(self) -> Callable[[Any], Entries]:
         """Entries of a single row."""
-        space = self.feature_space or {}
-        if self.schema.of_table:
+        if self.feature_space.of_table:
             from dadagrad.data.tables.encoder import TableEncoder
             from dadagrad.data.tables.single_row import RowReader
 
-            return RowReader(TableEncoder.from_json(space))
+            return RowReader(TableEncoder.of_space(self.feature_space))
         return IdReader(self.schema, {name: feature for feature, name in self.names.items()})
 
 

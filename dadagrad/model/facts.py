@@ -16,7 +16,6 @@ from dadagrad.summary import (
     counted,
     duration,
     facts_before_learning,
-    features_text,
     listed,
     percent,
     significant,
@@ -44,7 +43,7 @@ def model_facts(model: LinearModel) -> dict[str, str]:
         facts["intercept"] = significant(float(model.intercept[0]))
     facts |= _training_facts(model.report, model.loss)
     if model.feature_space:
-        facts["source"] = features_text(model.feature_space)
+        facts["source"] = str(model.feature_space)
     return facts
 
 

@@ -14,11 +14,11 @@ class IdReader:
     """Reader of a dict of values by feature, which is given by its id or its name."""
 
     def __init__(self, schema: Schema, ids: Mapping[str, int]) -> None:
-        space = schema.feature_space or {}
-        self._ids, self._first = ids, schema.first_id
-        self._end = MAX_FEATURES if schema.numbers_own_features else schema.n_features
-        self._hash_bits = space.get("hash_bits") if space.get("format") == "vw" else None
-        self._binary, self._norm = space.get("binary", False), space.get("norm", "none")
+        space = schema.feature_space
+        self._ids, self._first = ids, space.first_id
+        self._end = MAX_FEATURES if space.keeps_ids else schema.n_features
+        self._hash_bits = space.hash_bits if space.format == "vw" else None
+        self._binary, self._norm = space.binary, space.norm
 
     def __call__(self, row: Mapping[Any, float]) -> Entries:
         ids = [self._id(key) for key in row]

@@ -78,8 +78,8 @@ class Model(LinearModel):
     label_columns : tuple of LabelColumn
         The labels of the training data, whose values `predict_labels` returns. Each class of a
         multiclass task has one output, and each column of any other task.
-    feature_space : dict or None
-        How the source became features, as in `Schema`.
+    feature_space : FeatureSpace
+        How the source became features.
     names : mapping of int to str
         Names of features that have one.
     calibration : Calibration

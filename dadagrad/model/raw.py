@@ -43,9 +43,9 @@ def is_unprepared(trained: Schema, data: Any) -> bool:
 
 def _are_texts(trained: Schema, data: Any) -> bool:
     """True for a list of texts, some maybe missing, if features were made of texts."""
-    is_text = (trained.feature_space or {}).get("format") == "text"
-    is_list = isinstance(data, list | tuple) and len(data) > 0
-    return is_text and is_list and all(isinstance(item, str) or is_missing(item) for item in data)
+    if not (trained.feature_space.of_text and isinstance(data, list | tuple) and data):
+        return False
+    return all(isinstance(item, str) or is_missing(item) for item in data)
 
 
 def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[RawRows]:
@@ -55,7 +55,7 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
     and column, for rows that do not have its columns or their kinds.
     """
     if _are_texts(trained, data):
-        text = (trained.feature_space or {})["reading"]["text"]
+        text = trained.feature_space.reading["text"]
         data = pa.table({text: pa.array(data, pa.string(), from_pandas=True)})
     source = make_source(data)
     sources: list[Source] = [FileSource(path) for path in source.paths] or [source]

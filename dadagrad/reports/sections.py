@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.model.facts import MAX_OUTPUTS
 from dadagrad.reports.charts import Axis, Chart, Series, plain_count, plain_number, plain_percent
 from dadagrad.summary import (
-    features_text,
     last_part,
     listed,
     percent,
@@ -267,9 +267,8 @@ def _settings(document: Document) -> list[tuple[str, str]]:
     training = document.get("training") or {}
     url = data.get("url")
     rows = [("data", urls_text(url or "memory"))]
-    rows += (
-        [("source", features_text(model["feature_space"]))] if model.get("feature_space") else []
-    )
+    if space := FeatureSpace(model.get("feature_space") or {}):
+        rows.append(("source", str(space)))
     for column in model.get("labels") or ():
         values = column["values"] or {}
         # From right to left, if it is written so.

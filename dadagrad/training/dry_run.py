@@ -12,8 +12,8 @@ from dadagrad.storage.memory import free_memory, resident
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.execution import Run, resolve_config
-from dadagrad.training.memory.available import WorkerMemory, local_workers, workers_of
 from dadagrad.training.memory.check import memory_shortage
+from dadagrad.training.memory.workers import WorkerMemory, local_workers, workers_of
 
 
 @dataclass(frozen=True, slots=True)

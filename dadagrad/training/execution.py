@@ -31,9 +31,9 @@ from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.memory.available import WorkerMemory
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
+from dadagrad.training.memory.workers import WorkerMemory
 from dadagrad.training.result import TrainResult, make_model, make_report
 from dadagrad.training.schedule import Cursor, make_schedule, n_prefetched, with_batch_size
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS

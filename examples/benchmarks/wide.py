@@ -27,6 +27,7 @@ from measuring import call_apart, peak_memory
 
 from dadagrad import TrainConfig, dry_run, train
 from dadagrad.data.dataset import Schema
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.writer import write_partition, write_root
@@ -131,7 +132,7 @@ def prepare(folder: Path, bits: int, n_rows: int, words: int, in_partition: int 
     collector = LabelCollector()
     collector.encode(np.concatenate(labels))
     columns = collector.settle().columns
-    schema = Schema(1 << bits, columns, False, {"format": "text", "hash_bits": bits})
+    schema = Schema(1 << bits, columns, False, FeatureSpace({"format": "text", "hash_bits": bits}))
     write_root(storage, schema, partitions, {})
     return dataset
 

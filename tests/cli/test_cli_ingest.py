@@ -44,8 +44,8 @@ def test_options_reach_ingest(run, tmp_path):
     assert (result["rows"], result["features"], result["nnz"]) == (2, 4096, 10)
     schema = open_dataset(str(tmp_path / "a")).schema
     assert schema.label_columns[0].names == ("bad", "good")
-    assert schema.feature_space["norm"] == "l2"
-    assert schema.feature_space["ngrams"] == 2
+    assert schema.feature_space.plain["norm"] == "l2"
+    assert schema.feature_space.plain["ngrams"] == 2
     assert "there is a dataset" in run(*arguments, "--out", tmp_path / "a").error
     assert run(*arguments, "--out", tmp_path / "a", "--overwrite").code == 0
 

@@ -22,6 +22,7 @@ from sklearn.datasets import dump_svmlight_file
 
 from dadagrad import InputError
 from dadagrad.data import external_shuffle, open_dataset
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest import readers, sources
 from dadagrad.data.ingest.ingest import IngestReport, ingest
 from dadagrad.data.reading import files
@@ -99,7 +100,7 @@ def test_svmlight_rows_keep_their_order_over_files(tmp_path, zero_based):
     assert report.partitions == len(dataset.partitions)
     assert dataset.schema.label_columns[0].counts == (45, 45)
     space = {"format": "svmlight", "zero_based": zero_based, "binary": False, "norm": "none"}
-    assert dataset.schema.feature_space == space
+    assert dataset.schema.feature_space == FeatureSpace(space)
 
 
 def test_one_zero_id_anywhere_makes_all_ids_zero_based(tmp_path):

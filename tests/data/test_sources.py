@@ -117,7 +117,7 @@ def test_a_first_part_of_few_rows_does_not_decide_the_kinds_of_columns(kind, tmp
     out = str(tmp_path / "data")
     dadagrad.ingest(LITTLE_FIRST[kind](tmp_path), out, label="label")
     data = dadagrad.open_dataset(out)
-    kinds = {each["name"]: each["kind"] for each in data.schema.feature_space["columns"]}
+    kinds = {each["name"]: each["kind"] for each in data.schema.feature_space.plain["columns"]}
     assert kinds == {"code": "code", "job": "category"}
     assert data.n_rows == len(CODES)
 
@@ -129,7 +129,7 @@ def test_names_of_columns_in_the_first_file_are_those_of_larger_ones(tmp_path):
     dadagrad.ingest([first, second], out, label="label", categories="job")
     data = dadagrad.open_dataset(out)
     assert data.n_rows == len(CODES)
-    assert [each["name"] for each in data.schema.feature_space["columns"]] == ["code", "job"]
+    assert [each["name"] for each in data.schema.feature_space.plain["columns"]] == ["code", "job"]
 
 
 READ = dd.concat([BLOCKS.get_partition(n).reset_index(drop=True) for n in range(3)])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction import FeatureHasher
 
 from dadagrad import InputError, evaluate, open_dataset, train
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest.ingest import ingest, read_dataset
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.model.raw import read_raw
@@ -165,8 +166,8 @@ def test_lists_of_words_and_nested_columns():
 def test_the_recorded_transformation_is_applied_again(tmp_path, files):
     ingest(files["csv"], str(tmp_path / "all"), **OPTIONS)
     data = open_dataset(str(tmp_path / "all"))
-    space = json.loads(json.dumps(data.schema.feature_space))
-    assert TableEncoder.from_json(space).to_json() == {
+    space = json.loads(json.dumps(data.schema.to_json()["feature_space"]))
+    assert TableEncoder.of_space(FeatureSpace(space)).to_json() == {
         key: value for key, value in space.items() if key != "reading"
     }
     expected = dense_dataset(data)[0]
@@ -279,7 +280,7 @@ COLOURS = pandas.Series(["red", "blue"] * 3, dtype="category")
 
 
 def test_categoricals_are_categories_and_other_types_are_refused_by_name():
-    encoded = read_dataset(LABELS.assign(c=COLOURS), label="y").schema.feature_space
+    encoded = read_dataset(LABELS.assign(c=COLOURS), label="y").schema.feature_space.plain
     assert encoded["columns"][0]["kind"] == "category"
     for cells, message in (
         (pandas.cut(pandas.Series(range(6)), 2), "column 'c' is .*interval"),
@@ -326,7 +327,7 @@ def test_types_of_arrow_are_numbers_categories_words_or_dates(tmp_path):
             pa.parquet.write_table(table, tmp_path / "a.parquet")
             sources = (table, tmp_path / "a.parquet")
             first, second = (read_dataset(source, label="y") for source in sources)
-            encoded = first.schema.feature_space["columns"]
+            encoded = first.schema.feature_space.plain["columns"]
             assert [(column["name"], column["kind"]) for column in encoded] == [("c", kind)]
             if not pa.types.is_dictionary(cells.type):  # Parquet keeps those of texts alone
                 assert second.digest == first.digest
@@ -404,7 +405,10 @@ def test_few_whole_numbers_are_categories_too():
     codes = np.arange(600) % 20
     table = pa.table({"code": codes, "size": np.arange(600), "label": codes % 7 < 3})
     data = read_dataset(table, hash_bits=12)
-    assert [column["kind"] for column in data.schema.feature_space["columns"]] == ["code", "number"]
+    assert [column["kind"] for column in data.schema.feature_space.plain["columns"]] == [
+        "code",
+        "number",
+    ]
     names = set(data.names(np.arange(data.schema.n_features)).values())
     assert {"code", "size"} | {f"code={code}" for code in range(20)} == names
     new = pa.table({"code": [2.5, None, 3.0, 77.0], "size": [1.0, 2.0, 3.0, 4.0]})

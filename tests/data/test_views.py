@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad import InputError, dataset_from_arrays, evaluate, open_dataset, train
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest.ingest import read_dataset
 from dadagrad.data.views import hold_out, join, with_label_columns
 
@@ -80,8 +81,11 @@ def test_datasets_follow_each_other_and_their_text_labels_agree(tmp_path):
     ("change", "message"),
     [
         ({"n_features": 61}, "other has 61 features and memory 60; give the same columns"),
-        ({"feature_space": {"format": "text"}}, "other is in another feature space than memory"),
-        ({"feature_space": {"format": "text"}}, "give data of one format"),
+        (
+            {"feature_space": FeatureSpace({"format": "text"})},
+            "other is in another feature space than memory",
+        ),
+        ({"feature_space": FeatureSpace({"format": "text"})}, "give data of one format"),
         ({"queried": True}, "other does not go with memory: both need the same columns of labels"),
         ({"label_columns": ()}, "both need the same columns of labels"),
     ],

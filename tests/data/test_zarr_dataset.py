@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as stn
 
 from dadagrad import open_dataset
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema, checksum
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr import codec
 from dadagrad.data.zarr.dataset import ZarrDataset
@@ -26,7 +27,8 @@ NAMES = ["label", "other"]
 
 def write(storage, *parts, **extra):
     names = NAMES[: parts[0].labels.shape[1]]
-    schema = Schema(N_FEATURES, tuple(LabelColumn(name) for name in names), True, {"format": "x"})
+    columns = tuple(LabelColumn(name) for name in names)
+    schema = Schema(N_FEATURES, columns, True, FeatureSpace({"format": "x"}))
     write_zarr(MemoryDataset(parts, schema), storage.url, **extra)
 
 
@@ -41,7 +43,7 @@ def test_reads_what_was_written(storage, plain):
     write(storage, *parts)
     dataset = open_dataset(storage.url)
     assert isinstance(dataset, ZarrDataset)
-    assert dataset.schema.feature_space == {"format": "x"}
+    assert dataset.schema.feature_space == FeatureSpace({"format": "x"})
     assert dataset.provenance == {"sources": ["a"]}
     assert (dataset.n_rows, dataset.nnz) == (120, sum(rows.nnz for rows in parts))
     for number, rows in enumerate(parts):

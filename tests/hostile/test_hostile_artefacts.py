@@ -14,6 +14,7 @@ from hypothesis import given
 from dadagrad import Model
 from dadagrad.cli import dadagrad
 from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.storage.documents import unseal
@@ -37,7 +38,7 @@ def made_model():
         loss="softmax",
         task="multiclass",
         label_columns=(LabelColumn("y", (0.0, 1.0, 2.0), (1, 2, 3), ("a", "b", "c")),),
-        feature_space={"format": "text", "hash_bits": 6},
+        feature_space=FeatureSpace({"format": "text", "hash_bits": 6}),
         names={3: "good"},
         report={"steps": 7, "loss": float("nan"), "config": {"l1": 0.0}},
     ).save(url)

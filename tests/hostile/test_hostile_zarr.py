@@ -18,6 +18,7 @@ from numcodecs import blosc
 
 from dadagrad import TrainConfig, open_dataset
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.zarr.writer import attributes_checksum, seal
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import make_problem
@@ -32,7 +33,7 @@ def made():
     names = {int(feature): f"word {feature}" for feature in rows.vocabulary[::2]}
     column = LabelColumn("label", (-1.0, 1.0), (20, 20), ("no", "yes"))
     space = {"format": "text", "hash_bits": 9, "columns": ["a", "b"]}
-    schema = Schema(N_FEATURES, (column,), True, space, True)
+    schema = Schema(N_FEATURES, (column,), True, FeatureSpace(space), True)
     return Storage(write_zarr(MemoryDataset([rows], schema), memory_url(), names=names))
 
 

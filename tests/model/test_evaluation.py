@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from dadagrad import InputError, Model, StorageError, evaluate, predict
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.rows import Rows
 from dadagrad.optim.calibration import Isotonic
 from dadagrad.storage.store import Storage
@@ -312,7 +313,7 @@ def test_labels_beyond_those_of_the_schema_are_named_by_row(pair):
 
 def test_data_that_does_not_fit_the_model(pair, tmp_path):
     data, model = pair
-    spaced = replace(model, feature_space={"hash_bits": 5})
+    spaced = replace(model, feature_space=FeatureSpace({"hash_bits": 5}))
     for use in (evaluate, lambda *both: predict(*both, tmp_path / "p.parquet")):
         with pytest.raises(InputError, match="feature space"):
             use(spaced, data)

@@ -155,7 +155,7 @@ def test_dicts_may_leave_out_keys_and_hold_others():
         {"y": n % 2, "in": {"age": n / 2, "tags": ["a"][: n % 2]}, "size": n / 3} for n in range(80)
     ]
     model = dadagrad.train(rows, label="y", **SETTINGS).model
-    names = [column["name"] for column in model.feature_space["columns"]]
+    names = [column["name"] for column in model.feature_space.plain["columns"]]
     assert names == ["in.age", "in.tags", "size"]
     scores = model.decision_function(rows)
     np.testing.assert_allclose(model.decision_function(rows[:2]), scores[:2], atol=1e-12)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dadagrad import Model
 from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError, StorageError
 from dadagrad.storage.documents import seal, unseal
@@ -43,7 +44,7 @@ def make_model(seed=0, task="binary", n_outputs=1, k=20, loss="logistic"):
         loss=loss,
         task=task,
         label_columns=labels_of(task, n_outputs),
-        feature_space=SPACE,
+        feature_space=FeatureSpace(SPACE),
         names={3: "good", 40: "bad\nä\ud800"},
         report={"steps": 7, "holdout": float("nan"), "loss": 0.1 + 0.2},
     )
@@ -144,14 +145,18 @@ def test_data_of_another_feature_space_is_refused():
     own = {"format": "svmlight", "zero_based": False}
     for space, change, message in (
         (SPACE, {"n_features": 65}, "the data has 65 features and the model 64"),
-        (SPACE, {"feature_space": SPACE | {"ngrams": 3}}, "has ngrams 3, and the model ngrams 2;"),
-        (SPACE, {"feature_space": None}, r"it has format None"),
-        (own, {"feature_space": own | {"zero_based": True}}, "feature space"),
+        (
+            SPACE,
+            {"feature_space": FeatureSpace(SPACE | {"ngrams": 3})},
+            "has ngrams 3, and the model ngrams 2;",
+        ),
+        (SPACE, {"feature_space": FeatureSpace()}, r"it has format None"),
+        (own, {"feature_space": FeatureSpace(own | {"zero_based": True})}, "feature space"),
         (own, {"n_features": 63}, None),  # a source that numbers its features may lack some
         (own, {"n_features": 71}, None),  # or have more
     ):
-        model = replace(make_model(), feature_space=space)
-        schema = replace(Schema(64, (), feature_space=dict(space)), **change)
+        model = replace(make_model(), feature_space=FeatureSpace(space))
+        schema = replace(Schema(64, (), feature_space=FeatureSpace(space)), **change)
         with nullcontext() if message is None else pytest.raises(InputError, match=message):
             model.check_compatible(schema)
 

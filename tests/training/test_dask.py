@@ -24,7 +24,7 @@ from dadagrad.errors import CorruptionError, InputError, StorageError, TrainingE
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask import tasks
 from dadagrad.training.engines.dask.streams import shard_store
-from dadagrad.training.memory import estimate
+from dadagrad.training.memory import workers
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=2)
 
@@ -90,7 +90,7 @@ def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path, mon
 def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
     scheduler, data, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(estimate, "MAX_GATHERED", 0)
+    monkeypatch.setattr(workers, "MAX_GATHERED", 0)
     streams = replace(CONFIG, streams=3, rounds=4, batch_size=1, average=True, l1=0.0)
     result = train(data, streams, client=scheduler)
     assert result.model.digest == train(data, streams).model.digest
@@ -135,7 +135,7 @@ def test_weights_are_counted_on_the_workers_as_here(scheduler, data):
 def test_workers_write_the_checkpoints_of_a_state_that_stays_with_them(
     scheduler, data, monkeypatch, tmp_path, update
 ):
-    monkeypatch.setattr(estimate, "MAX_GATHERED", 0)
+    monkeypatch.setattr(workers, "MAX_GATHERED", 0)
     folder, copy = str(tmp_path / "run"), str(tmp_path / "copy")
     settings = {"average": True, "l1": 0.0} if update == "ftrl" else {"l1": 1e-3}
     streams = replace(CONFIG, update=update, streams=3, rounds=6, batch_size=1, **settings)
@@ -152,7 +152,7 @@ def test_a_store_that_refuses_the_shards_of_workers_is_named(data, monkeypatch, 
     def refuse(url, *arguments):
         raise StorageError(f"cannot write to {url}: the disk is full")
 
-    monkeypatch.setattr(estimate, "MAX_GATHERED", 0)
+    monkeypatch.setattr(workers, "MAX_GATHERED", 0)
     monkeypatch.setattr(shard_store, "write_shard", refuse)
     streams = replace(CONFIG, streams=3, rounds=6, batch_size=1, l1=0.0)
     options = {"checkpoints": str(tmp_path / "run"), "save_every": 100}

@@ -14,7 +14,7 @@ from helpers.wide_cases import kept, peak_memory, set_cache, write_wide
 
 import dadagrad
 from dadagrad import TrainConfig, train
-from dadagrad.training.memory.available import cache_bytes
+from dadagrad.training.memory.workers import cache_bytes
 from dadagrad.training.state import compiled as states
 
 BITS = 25

@@ -19,6 +19,7 @@ from dadagrad.data import open_dataset
 from dadagrad.data.arrays import block_from_arrays
 from dadagrad.data.blocks import Block
 from dadagrad.data.dataset import Dataset, LabelColumn
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest.array_checks import (
     check_npy,
     check_npz,
@@ -48,7 +49,7 @@ class ArraySource:
     blocks: Iterator[Block]
     n_features: int
     label_columns: tuple[LabelColumn, ...] | None = None
-    feature_space: dict[str, Any] | None = None
+    feature_space: FeatureSpace = field(default_factory=FeatureSpace)
     names: dict[int, str] = field(default_factory=dict)
 
 
@@ -142,7 +143,7 @@ def matrix_source(
     labels: NDArray[Any] | None,
     weights: NDArray[Any] | None,
     names: dict[int, str] | None = None,
-    space: dict[str, Any] | None = None,
+    space: FeatureSpace | None = None,
 ) -> ArraySource:
     """A matrix that can be sliced by rows, as a source, with labels and weights if any."""
     if len(matrix.shape) != 2:
@@ -158,7 +159,7 @@ def matrix_source(
     if labels is None:
         labels = np.zeros((n_rows, 0))
     blocks = _matrix_blocks(matrix, labels, weights, path)
-    return ArraySource(path, blocks, n_columns, None, space, names or {})
+    return ArraySource(path, blocks, n_columns, None, space or FeatureSpace(), names or {})
 
 
 def _matrix_blocks(
@@ -221,11 +222,11 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
     weights = obs["weight"].to_numpy() if "weight" in obs.columns else None
     names = list(var.index.astype(str))
     plain = all(name == str(number) for number, name in enumerate(names[:100]))
-    space: dict[str, Any] = {"reading": {"format": "anndata", "label": label}}
+    described: dict[str, Any] = {"reading": {"format": "anndata", "label": label}}
     if not plain:
-        space["names"] = hashlib.sha256(json.dumps(names).encode()).hexdigest()
+        described["names"] = hashlib.sha256(json.dumps(names).encode()).hexdigest()
     named = {} if plain else dict(enumerate(names))
-    source = matrix_source(path, matrix, labels, weights, named, space)
+    source = matrix_source(path, matrix, labels, weights, named, FeatureSpace(described))
     if len(names) != source.n_features:
         raise InputError(
             f"{path}: var names {len(names)} features and X has {source.n_features} columns; they "

@@ -27,6 +27,7 @@ from dadagrad.data.dataset import (
     describe_rows,
 )
 from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest import vw
 from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
@@ -104,9 +105,9 @@ def _plan_stored(data: Dataset, settings: dict[str, Any], like: Schema | None) -
             f"{given[0]} says how rows become features, and {data.url} is a dataset already; leave "
             "it out"
         )
-    wanted = (like and like.feature_space) or {}
-    if space is None and wanted.get("format") in ("parquet", "npz"):  # made of ids, too
-        settings |= {name: wanted[name] for name in _OF_IDS}
+    wanted = like.feature_space if like else FeatureSpace()
+    if not space and wanted.format in ("parquet", "npz"):  # made of ids, too
+        settings |= {name: wanted.plain[name] for name in _OF_IDS}
     elif like is not None:
         check_features(like, data.schema, data.url, "the model or dataset")
     return SourceSummary(Options(**settings | {"format": "parquet"}), like=like)
@@ -116,8 +117,8 @@ def _plan_like(
     source: Source, known: Format | None, settings: dict[str, Any], like: Schema
 ) -> SourceSummary:
     """Summary of raw rows, whose format is `known` or that of the features of `like`."""
-    space = like.feature_space or {}
-    kind = space.get("format") or (known if known in MATRIX_FORMATS else None)
+    space = like.feature_space
+    kind: Any = space.format or (known if known in MATRIX_FORMATS else None)
     if kind is None:
         raise InputError(
             "the features of that model or dataset are the columns of a matrix; give a matrix of "
@@ -131,22 +132,22 @@ def _plan_like(
             f"{given[0]} out"
         )
     changed = {name: value for name, value in settings.items() if name not in fixed}
-    reading = space.get("reading", {})
-    if not like.of_table:
+    reading = space.reading
+    if not space.of_table:
         if not source.paths:
             raise InputError(
                 f"the features of that model or dataset were read from {kind}, not made of "
                 "columns; give such a file, a matrix, or Model.predict a list of dicts of values "
                 "by feature"
             )
-        options = {name: space[name] for name in (fixed | {"zero_based"}) & set(space)}
+        options = {name: space.plain[name] for name in (fixed | {"zero_based"}) & set(space.plain)}
         options["multilabel"] = like.has_sets and not settings.get("no_labels")
         if kind == "anndata":
             options["label"] = changed.get("label", reading.get("label"))
         return SourceSummary(
             Options(kind, **options, **_without(changed, "format", "label")), like=like
         )
-    encoder = TableEncoder.from_json(space)
+    encoder = TableEncoder.of_space(space)
     # A line of text may look like a row of several columns, so only a name says that it is one.
     as_recorded = source.paths == ["/dev/stdin"] or (
         encoder.is_text and bool(source.paths) and not any(map(names_format, source.paths))
@@ -336,18 +337,15 @@ def _schema(summary: SourceSummary, labels: LabelTable, n_features: int | None) 
     )
 
 
-def _feature_space(summary: SourceSummary) -> dict[str, Any] | None:
-    """Describe, as plain JSON, how the sources became features; None if that is not known.
-
-    Two datasets of the same space can share a model. How to read a table, which may differ, is
-    under "reading".
-    """
+def _feature_space(summary: SourceSummary) -> FeatureSpace:
+    """The space of the features that the sources became."""
     options = summary.options
     if summary.encoder is not None:
         reading: dict[str, Any] = {"format": options.format, "columns": summary.columns}
         if summary.delimiter is not None:
             reading["delimiter"] = summary.delimiter
-        return {**summary.encoder.to_json(), "reading": reading | summary.encoder.reading()}
+        reading |= summary.encoder.reading()
+        return FeatureSpace({**summary.encoder.to_json(), "reading": reading})
     space: dict[str, Any] = {"format": options.format}
     if options.format == "vw":
         space["hash_bits"] = options.hash_bits
@@ -355,7 +353,7 @@ def _feature_space(summary: SourceSummary) -> dict[str, Any] | None:
         space["zero_based"] = summary.first_id == 0
     elif not options.binary and options.norm == "none":
         first, *others = summary.spaces
-        return first if all(other == first for other in others) else None
+        return first if all(other == first for other in others) else FeatureSpace()
     elif options.format == "anndata":
-        space |= summary.spaces[0] or {}
-    return {**space, "binary": options.binary, "norm": options.norm}
+        space |= summary.spaces[0].plain
+    return FeatureSpace({**space, "binary": options.binary, "norm": options.norm})

@@ -24,6 +24,7 @@ from dadagrad.data.arrays import block_from_arrays, dataset_from_arrays
 from dadagrad.data.blocks import Block, compact
 from dadagrad.data.dask_blocks import BlockedMatrix, as_matrix, is_dask, is_dask_frame
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest.arrays import (
     matrix_source,
     open_arrays,
@@ -235,7 +236,7 @@ class DaskMatrixSource(Source):
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
         width = self.matrix.n_features
-        summary.add_matrix(self.name, width, None)
+        summary.add_matrix(self.name, width, FeatureSpace())
         if self.y is None and not summary.options.no_labels:
             raise _no_labels(self.name)
         labels, weights = map(self.matrix.split, (self.y, self.weights))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from dadagrad.data.arrays import drop_zero_weights
 from dadagrad.data.blocks import Block, LeftOut
 from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.labels import LabelCollector
 from dadagrad.data.reading.options import MATRIX_FORMATS, Delimiter, Options
 from dadagrad.data.tables.columns import PLURALS
@@ -52,7 +52,7 @@ class SourceSummary:
     delimiter: Delimiter | None = None
     learned: bool = False
     label_columns: tuple[LabelColumn, ...] | None = None
-    spaces: list[dict[str, Any] | None] = field(default_factory=list)
+    spaces: list[FeatureSpace] = field(default_factory=list)
     n_lines: int = 0
     lines_of_files: Counter[int] = field(default_factory=Counter)
 
@@ -131,9 +131,9 @@ class SourceSummary:
     def n_needed(self) -> int | None:
         """Number of features, if `like` has a fixed one."""
         like = self.like
-        return None if like is None or like.numbers_own_features else like.n_features
+        return None if like is None or like.feature_space.keeps_ids else like.n_features
 
-    def add_matrix(self, place: str, n_features: int, space: dict[str, Any] | None) -> None:
+    def add_matrix(self, place: str, n_features: int, space: FeatureSpace) -> None:
         """Add the columns of a matrix; raise `InputError` if others are needed."""
         self.n_features = max(self.n_features, n_features)
         self.spaces.append(space)
@@ -190,9 +190,9 @@ class SourceSummary:
 
 def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
     """The columns that were read as label and as features, and those `left_out`."""
-    space, parts = schema.feature_space or {}, []
-    encoder = TableEncoder.from_json(space) if schema.of_table else None
-    columns = space.get("reading", {}).get("columns", [])
+    space, parts = schema.feature_space, []
+    encoder = TableEncoder.of_space(space) if space.of_table else None
+    columns = space.reading.get("columns", [])
 
     def place(name: str | None) -> str:
         number = str(columns.index(name)) if name in columns else ""

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block, drop_entries, transform_values
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.tables.columns import Column, column_from_json
 from dadagrad.data.tables.scaling import scale_numbers
 from dadagrad.errors import InputError
@@ -108,16 +109,17 @@ class TableEncoder:
         return {**plain, "text": self.columns[0].name} if self.is_text else plain
 
     @classmethod
-    def from_json(cls, space: dict[str, Any]) -> TableEncoder:
+    def of_space(cls, space: FeatureSpace) -> TableEncoder:
         """The inverse of `to_json` and `reading`; raises `InputError` for anything else."""
+        stored = space.plain
         try:
-            reading = space["reading"]
-            plain = {key: space[key] for key in _PLAIN} | {k: reading.get(k) for k in _READING}
-            if space["format"] == "text":
+            reading = stored["reading"]
+            plain = {key: stored[key] for key in _PLAIN} | {k: reading.get(k) for k in _READING}
+            if space.of_text:
                 return cls((Column(str(reading["text"]), "text"),), **plain)
-            columns = tuple(map(column_from_json, space["columns"]))
-            crosses = tuple(tuple(map(str, cross)) for cross in space["crosses"])
-            return cls(columns, crosses=crosses, has_missing=bool(space["has_missing"]), **plain)
+            columns = tuple(map(column_from_json, stored["columns"]))
+            crosses = tuple(tuple(map(str, cross)) for cross in stored["crosses"])
+            return cls(columns, crosses=crosses, has_missing=bool(stored["has_missing"]), **plain)
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"the recorded transformation of the table is not whole: {error!r}; make the "

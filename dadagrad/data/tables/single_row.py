@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.data.tables.cells import (
@@ -167,11 +168,11 @@ def _inner(row: Any, name: str) -> Any:
     return row
 
 
-def sign_of_names(space: dict[str, Any], names: Iterable[str | None]) -> list[float]:
+def sign_of_names(space: FeatureSpace, names: Iterable[str | None]) -> list[float]:
     """The sign of the value of each feature by its name: -1 for words with a negative hash."""
     from sklearn.utils import murmurhash3_32  # loads slowly
 
-    encoder = TableEncoder.from_json(space)
+    encoder = TableEncoder.of_space(space)
     texts = tuple(f"{column.name}=" for column in encoder.columns if column.kind == "text")
     prefix = "" if encoder.is_text else texts
     return [

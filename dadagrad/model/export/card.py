@@ -11,7 +11,6 @@ from dadagrad.model.base import LinearModel
 from dadagrad.model.export.base import FORMATS, Format
 from dadagrad.model.facts import commands, largest_weights, model_facts
 from dadagrad.optim.registry import register
-from dadagrad.summary import features_text
 
 MAX_WEIGHTS = 10
 """Largest weights of each sign and output that a card names, and outputs of which it does."""
@@ -55,7 +54,7 @@ def _escaped(text: str) -> str:
 def _data(model: LinearModel) -> str:
     lines = [f"- {model.n_features:,} features, {len(model.ids):,} with a weight"]
     if model.feature_space:
-        lines.append(f"- {features_text(model.feature_space)}")
+        lines.append(f"- {model.feature_space}")
     for column in model.label_columns:
         if column.values is not None and column.counts is not None:
             counts = zip(column.texts, column.counts, strict=True)
@@ -101,8 +100,7 @@ def _limits(model: LinearModel) -> str:
         "- Features that the training data did not have weigh nothing.",
         "- The metrics hold for rows like those of the data, and not for others.",
     ]
-    space = model.feature_space or {}
-    if space.get("hash_bits"):
+    if model.feature_space.hash_bits:
         lines.append("- Features are hashed: different words can share a weight.")
     if model.has_probabilities:
         kind = model.calibration.name if model.calibration.is_fitted else "no calibration"

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
+from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.errors import InputError
 from dadagrad.model.base import LinearModel
 from dadagrad.model.export.base import FORMATS, Format, import_package
@@ -141,15 +142,14 @@ class Onnx(Format):
 
     def make(self, model: LinearModel) -> Any:
         onnx = import_package("onnx", "the format onnx")
-        space = model.feature_space or {}
-        is_text = space.get("format") == "text"
+        is_text = model.feature_space.of_text
         if model.n_features * model.n_outputs * 4 > MAX_BYTES:
             raise InputError(
                 f"{model.n_features:,} features of {model.n_outputs} outputs take more than "
                 "the 2 GB of a file of ONNX; train with fewer --hash-bits, or export csv or parquet"
             )
-        tensors = _tensors(model, space)
-        body = _text_body(space) if is_text else _IDS
+        tensors = _tensors(model)
+        body = _text_body(model.feature_space) if is_text else _IDS
         body += _prediction(model, tensors) + _probability(model, tensors)
         inputs = "string[N] text" if is_text else "int64[N, K] ids, double[N, K] values"
         kind = "double" if all(c.names is None for c in model.label_columns) else "string"
@@ -173,21 +173,21 @@ class Onnx(Format):
         file.write(self.make(model).SerializeToString())
 
 
-def _tensors(model: LinearModel, space: dict[str, Any]) -> dict[str, Any]:
+def _tensors(model: LinearModel) -> dict[str, Any]:
     """Constants of the graph by name."""
     weights = np.zeros((model.n_features, model.n_outputs), np.float32)
     weights[model.ids] = model.weights
-    signs = not space.get("binary", False)
+    space = model.feature_space
     whole: dict[str, Any] = {
         "zero": [0], "one": [1], "two": [2], "minus_one": [-1], "end": [np.iinfo(np.int64).max],
         "n_features": model.n_features, "n_outputs": [model.n_outputs], "scalar_zero": 0,
         "scalar_one": 1,
-    } | {f"start{n}": [n - 1] for n in range(2, space.get("ngrams", 1) + 1)}  # fmt: skip
+    } | {f"start{n}": [n - 1] for n in range(2, space.plain.get("ngrams", 1) + 1)}  # fmt: skip
     real = {"double_zero": 0.0, "double_one": 1.0, "positive_sign": 1.0}
     return {
         "weights": weights,
         "intercept": model.intercept,
-        "negative_sign": np.array(-1.0 if signs else 1.0),
+        "negative_sign": np.array(1.0 if space.binary else -1.0),
         "empty": np.array("", object),
         "space": np.array(" ", object),
         **{name: np.array(value, np.int64) for name, value in whole.items()},
@@ -195,16 +195,16 @@ def _tensors(model: LinearModel, space: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text_body(space: dict[str, Any]) -> str:
+def _text_body(space: FeatureSpace) -> str:
     """Features of texts and their sums with the weights."""
-    numbers = range(1, space["ngrams"] + 1)
+    numbers = range(1, space.plain["ngrams"] + 1)
     longer = "".join(_LONGER.format(n=n, m=n - 1) for n in numbers[1:])
     joined = "".join(
         f"    {name} = Concat <axis: int = 1> ({', '.join(f'{name}{n}' for n in numbers)})\n"
         for name in ("grams", "there")
     )
-    values = _BINARY if space["binary"] else "    values = Identity (summed)\n"
-    norm = _NORM if space["norm"] == "l2" else "    sums = Identity (raw_sums)\n"
+    values = _BINARY if space.binary else "    values = Identity (summed)\n"
+    norm = _NORM if space.norm == "l2" else "    sums = Identity (raw_sums)\n"
     return _WORDS + longer + joined + _HASHED + values + _BY_ROW + norm
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.memory.available import WorkerMemory
+from dadagrad.training.memory.workers import WorkerMemory
 from dadagrad.training.trace import Trace
 from dadagrad.training.worker.partition_reader import Loader
 

@@ -9,8 +9,8 @@ from rich.filesize import decimal
 
 from dadagrad.problem import Problem
 from dadagrad.storage.memory import free_memory
-from dadagrad.training.memory.available import WorkerMemory, usable_share
 from dadagrad.training.memory.estimate import Estimate
+from dadagrad.training.memory.workers import WorkerMemory, usable_share
 
 _UNCHECKED_BYTES = 16 << 20
 """A run that needs less starts without a look at the free memory, which takes time."""

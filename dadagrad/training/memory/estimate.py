@@ -23,16 +23,12 @@ from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.kernels.id_sets import packed_bytes
 from dadagrad.model.evaluate import MAX_SCORES
 from dadagrad.problem import Problem
-from dadagrad.training.memory.available import WorkerMemory, cache_bytes
+from dadagrad.training.memory.workers import WorkerMemory, cache_bytes, n_holders, stays_on_workers
 from dadagrad.training.schedule import Cursor, Schedule, Slice, n_prefetched
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
 from dadagrad.training.step_size import GRID, first_rows
 
-HOLDERS_SHARE = 0.4
-"""Share of the memory of all workers that a state may take which is held twice."""
-MAX_GATHERED = 256 << 20
-"""Bytes of a state that comes from the workers to this process at the end."""
 MAX_BATCHES = 1_000
 MAX_SLICES = 20_000
 """Number of batches, or of slices of streams, that are looked at."""
@@ -81,6 +77,32 @@ class Sizes(NamedTuple):
     up: float  # bytes from it
 
 
+@dataclass(frozen=True, slots=True)
+class _Learning:
+    """Facts of the slices that are learned from side by side.
+
+    `rounds` has a line of `Sizes` for each batch or round of streams, `largest` the largest of
+    each size in one slice, and `together` in one round. `work` is the memory of one slice.
+    """
+
+    rounds: FloatArray
+    largest: Sizes
+    together: Sizes
+    work: int
+    n_open: int
+    decoded: Sequence[int]
+
+    @property
+    def moved(self) -> int:
+        """Bytes that travel in a round."""
+        return int(self.together.down + self.together.up)
+
+    def open_bytes(self, sizes: Sequence[int]) -> int:
+        """Bytes of the largest partitions that are open at the same time, of the given sizes."""
+        repeats, remainder = divmod(self.n_open, len(sizes))
+        return repeats * sum(sizes) + sum(sorted(sizes, reverse=True)[:remainder])
+
+
 def estimate_run(
     data: Dataset,
     problem: Problem,
@@ -95,42 +117,27 @@ def estimate_run(
     trial = _trial_bytes(data, problem, schedule, threads)
     if problem.chooses_average:  # it may choose the larger state
         problem = problem.choose(1.0, average=True)
-    n_threads = sum(worker.threads for worker in workers) if on_cluster else threads
-    rounds, n_open = _first_rounds(schedule, problem.config, n_threads)
-    of_rounds = [
-        np.array([_slice_sizes(problem, data.partitions[each.partition], each) for each in slices])
-        for slices in rounds
-    ]
-    sums = np.array([sizes.sum(axis=0) for sizes in of_rounds])
     streams_travel = on_cluster and problem.config.n_streams > 1
-    if streams_travel:
-        sums = _between_workers(problem, sums, workers)
-    largest = Sizes(*np.concatenate(of_rounds).max(axis=0).tolist())
-    together = Sizes(*sums.max(axis=0).tolist())
-    moved = int(together.down + together.up)
-    arrays = _COUPLED_SCORES if problem.loss.couples else _SCORES
-    work = int(4 * largest.nnz) + int(arrays * 8 * problem.n_outputs * largest.rows)
-
-    decoded = [decoded_bytes(data, partition) for partition in data.partitions]
-    reading = max(reading_bytes(data, partition) for partition in data.partitions)
-    merging = _round_bytes(problem, schedule, together)
+    n_threads = sum(worker.threads for worker in workers) if on_cluster else threads
+    learning = _learning(data, problem, schedule, n_threads, workers if streams_travel else None)
+    merging = _round_bytes(problem, schedule, learning.together)
     if streams_travel:  # the workers do all of it
         rows, step = 0, _FINISHED_TASKS
     elif on_cluster:
-        rows = _sum_of_largest([8 * partition.n_local for partition in data.partitions], n_open)
-        step = _MESSAGES * moved + _FINISHED_TASKS + merging
+        rows = learning.open_bytes([8 * partition.n_local for partition in data.partitions])
+        step = _MESSAGES * learning.moved + _FINISHED_TASKS + merging
     else:
-        rows = _sum_of_largest(decoded, n_open) + threads * reading
-        step = _slice_bytes(data, problem, largest, work, threads) + merging
+        rows = learning.open_bytes(learning.decoded) + threads * _largest_reading(data)
+        step = _slice_bytes(data, problem, learning, threads) + merging
     step += _plain_bytes(problem)
     # Early stopping keeps the best state so far.
     state = state_bytes(problem) * (2 if problem.config.early_stopping else 1)
     if streams_travel and stays_on_workers(problem):
         state = 0
     model = _model_bytes(data, problem)
+    at_end = model + _evaluation_bytes(data, problem, threads)
     libraries = _CLIENT_LIBRARIES if on_cluster else 0
-    evaluation = _evaluation_bytes(data, problem, threads)
-    learning = (1 + checkpoints) * state + max(rows + step, model + evaluation)
+    peak = (1 + checkpoints) * state + max(rows + step, at_end)
     process = {
         "state": state,
         "checkpoint": checkpoints * state,
@@ -139,46 +146,67 @@ def estimate_run(
         "model": model,
         "trial": trial,
         "libraries": libraries,
-        "total": libraries + max(trial, learning + min(_MALLOC_KEPT, trial // 2)),
+        "total": libraries + max(trial, peak + min(_MALLOC_KEPT, trial // 2)),
     }
     steps = schedule.passes * -(-sum(schedule.partition_rows) // schedule.batch_size)
     if not on_cluster:
         return Estimate(process, None, steps, None)
-    worker_threads = max((worker.threads for worker in workers), default=1)
-    limit = min((worker.limit for worker in workers if worker.limit is not None), default=None)
-    kept_bytes = sum(decoded) if schedule.passes > 1 else _sum_of_largest(decoded, n_open)
-    held, step = 0, worker_threads * work
-    if streams_travel:
-        n_workers = max(1, len(workers))
-        held = n_holders(problem, workers) * state_bytes(problem) // n_workers
-        step = _slice_bytes(data, problem, largest, work, worker_threads) + merging // n_workers
-    parts = {
-        "libraries": _WORKER_LIBRARIES,
-        "reading": worker_threads * (reading + max(decoded)),
-        "step": step + 2 * moved,
-        "state": held,
-        "cache": min(kept_bytes, cache_bytes(limit, _WORKER_LIBRARIES)),
-    }
-    worker = {**parts, "total": sum(parts.values()), "limit": limit}
-    n_steps = sums[:, 0].sum() if problem.config.n_streams > 1 else len(sums)
-    mean = Sizes(*(sums.sum(axis=0) / n_steps).tolist())
+    worker = _worker_bytes(data, problem, schedule, learning, workers)
+    n_steps = learning.rounds[:, 0].sum() if streams_travel else len(learning.rounds)
+    mean = Sizes(*(learning.rounds.sum(axis=0) / n_steps).tolist())
     return Estimate(process, worker, steps, {"down": round(mean.down), "up": round(mean.up)})
 
 
-def n_holders(problem: Problem, workers: Sequence[WorkerMemory]) -> int:
-    """Return how many of the workers hold each shard of the state of streams.
+def _learning(
+    data: Dataset,
+    problem: Problem,
+    schedule: Schedule,
+    n_threads: int,
+    workers: Sequence[WorkerMemory] | None,
+) -> _Learning:
+    """Return the facts of slices; `workers` are those that send each other what streams change."""
+    slices_of_rounds, n_open = _first_rounds(schedule, problem.config, n_threads)
+    slices = [
+        np.array([_slice_sizes(problem, data.partitions[each.partition], each) for each in round_])
+        for round_ in slices_of_rounds
+    ]
+    rounds = np.array([sizes.sum(axis=0) for sizes in slices])
+    if workers is not None:
+        rounds = _between_workers(problem, rounds, workers)
+    largest = Sizes(*np.concatenate(slices).max(axis=0).tolist())
+    together = Sizes(*rounds.max(axis=0).tolist())
+    arrays = _COUPLED_SCORES if problem.loss.couples else _SCORES
+    work = int(4 * largest.nnz) + int(arrays * 8 * problem.n_outputs * largest.rows)
+    decoded = [decoded_bytes(data, partition) for partition in data.partitions]
+    return _Learning(rounds, largest, together, work, n_open, decoded)
 
-    They are two, unless that would take more than `HOLDERS_SHARE` of the memory of all workers.
-    """
-    limits = [worker.limit for worker in workers if worker.limit is not None]
-    share = 2 * state_bytes(problem) / sum(limits) if limits else 0.0
-    return 2 if len(workers) > 1 and share <= HOLDERS_SHARE else 1
 
-
-def stays_on_workers(problem: Problem) -> bool:
-    """Return True if the state of streams on a cluster is never whole in one process."""
-    is_needed = problem.config.early_stopping or problem.n_settings > 1
-    return state_bytes(problem) > MAX_GATHERED and not is_needed
+def _worker_bytes(
+    data: Dataset,
+    problem: Problem,
+    schedule: Schedule,
+    learning: _Learning,
+    workers: Sequence[WorkerMemory],
+) -> dict[str, int | None]:
+    """Bytes of the parts of the largest worker, and its limit."""
+    threads = max((worker.threads for worker in workers), default=1)
+    limit = min((worker.limit for worker in workers if worker.limit is not None), default=None)
+    every_pass = sum(learning.decoded)
+    kept = every_pass if schedule.passes > 1 else learning.open_bytes(learning.decoded)
+    held, step = 0, threads * learning.work
+    if problem.config.n_streams > 1:
+        n_workers = max(1, len(workers))
+        held = n_holders(problem, workers) * state_bytes(problem) // n_workers
+        merging = _round_bytes(problem, schedule, learning.together)
+        step = _slice_bytes(data, problem, learning, threads) + merging // n_workers
+    parts = {
+        "libraries": _WORKER_LIBRARIES,
+        "reading": threads * (_largest_reading(data) + max(learning.decoded)),
+        "step": step + 2 * learning.moved,
+        "state": held,
+        "cache": min(kept, cache_bytes(limit, _WORKER_LIBRARIES)),
+    }
+    return {**parts, "total": sum(parts.values()), "limit": limit}
 
 
 def _between_workers(
@@ -226,7 +254,7 @@ def decoded_bytes(data: Dataset, partition: Partition) -> int:
     if isinstance(data, MemoryDataset):
         return 0
     schema = data.schema
-    entry = 4 if (schema.feature_space or {}).get("binary") else 8
+    entry = 4 if schema.feature_space.binary else 8
     labels = 16 * len(schema.label_columns)  # as they are read, and as they are used
     row = 20 + labels + 4 * schema.weighted + 8 * schema.queried
     return entry * partition.nnz + row * partition.n_rows + 8 * partition.n_local
@@ -237,6 +265,10 @@ def reading_bytes(data: Dataset, partition: Partition) -> int:
     zarr = all(isinstance(source, ZarrDataset) for source in data.sources)
     share = _READING if zarr else _READING_PARQUET
     return int(share * decoded_bytes(data, partition))
+
+
+def _largest_reading(data: Dataset) -> int:
+    return max(reading_bytes(data, partition) for partition in data.partitions)
 
 
 def _first_rounds(
@@ -270,17 +302,12 @@ def _slice_sizes(problem: Problem, partition: Partition, slice_: Slice) -> Sizes
     return Sizes(slice_.n_rows, nnz, touched, input_bytes, result)
 
 
-def _sum_of_largest(sizes: Sequence[int], n: int) -> int:
-    """Sum the `n` largest of `sizes`, each of which occurs as often as needed."""
-    rounds, remainder = divmod(n, len(sizes))
-    return rounds * sum(sizes) + sum(sorted(sizes, reverse=True)[:remainder])
-
-
-def _slice_bytes(data: Dataset, problem: Problem, largest: Sizes, work: int, threads: int) -> int:
-    """Bytes of what threads hold of the state, beside the `work` on their slices."""
+def _slice_bytes(data: Dataset, problem: Problem, learning: _Learning, threads: int) -> int:
+    """Bytes of the slices that threads work on, and of what they hold of the state."""
+    work, touched = learning.work, int(learning.largest.touched)
     if problem.config.n_streams > 1:
         # Each stream has a slice of the state, and a copy to find what it has changed.
-        return threads * (work + 2 * feature_bytes(problem) * int(largest.touched))
+        return threads * (work + 2 * feature_bytes(problem) * touched)
     if problem.online:
         # Each thread learns in the slice of a partition and of one group of outputs, whose
         # accumulators are in memory that is an eighth larger.
@@ -289,7 +316,7 @@ def _slice_bytes(data: Dataset, problem: Problem, largest: Sizes, work: int, thr
         feature = (9 + 5 * problem.averages) * problem.group_width + 8 * lazy
         n_local = max(partition.n_local for partition in data.partitions)
         return work + at_once * feature * n_local
-    return threads * (work + 4 * problem.n_outputs * int(largest.touched))
+    return threads * (work + 4 * problem.n_outputs * touched)
 
 
 def _round_bytes(problem: Problem, schedule: Schedule, together: Sizes) -> int:

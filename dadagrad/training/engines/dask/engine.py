@@ -28,7 +28,7 @@ from dadagrad.training.engines.dask.batches import BatchDriver
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.streams.driver import StreamDriver
 from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.memory.available import WorkerMemory, threads_of_worker, workers_of
+from dadagrad.training.memory.workers import WorkerMemory, threads_of_worker, workers_of
 
 _CLIENT_SETTINGS = {
     # Dask keeps the messages sent last for its developers, with their weights and gradients.

@@ -29,7 +29,7 @@ from dadagrad.storage.memory import resident
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.engines.dask.partition_cache import PartitionCache
 from dadagrad.training.engines.warm_up import compile_kernels
-from dadagrad.training.memory.available import cache_bytes
+from dadagrad.training.memory.workers import cache_bytes
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.trace import Measured
 

@@ -29,7 +29,7 @@ from dadagrad.training.engines.dask.streams.holders import Holders
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore
 from dadagrad.training.engines.dask.streams.shards import Base
 from dadagrad.training.engines.dask.streams.tasks import StreamWork, forget_streams, learn_stretches
-from dadagrad.training.memory.estimate import stays_on_workers
+from dadagrad.training.memory.workers import stays_on_workers
 from dadagrad.training.messages import (
     Compute,
     Computed,

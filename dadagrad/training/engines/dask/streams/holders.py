@@ -22,8 +22,7 @@ from dadagrad.training.engines.dask.futures import PendingTasks, RoundLost
 from dadagrad.training.engines.dask.streams.peers import Operation, Version
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore, on_store
 from dadagrad.training.engines.dask.streams.shards import Base, Layout, Source
-from dadagrad.training.memory.available import workers_of
-from dadagrad.training.memory.estimate import n_holders
+from dadagrad.training.memory.workers import n_holders, workers_of
 from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state import state_bytes
 from dadagrad.training.trace import Task

@@ -1,16 +1,24 @@
-"""Memory and threads of the workers of a cluster."""
+"""Workers of a cluster: their memory, their threads, and the share of a state that they hold."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dadagrad.kernels.parallel import available_cores
+from dadagrad.problem import Problem
+from dadagrad.training.state import state_bytes
 
 CACHE_SHARE = 0.4
 """Share of the memory of a worker beside its libraries that keeps decoded partitions; the rest is
 for reading, for weights and gradients, and for messages. Dask lets a worker have four fifths of its
 limit."""
+
+HOLDERS_SHARE = 0.4
+"""Share of the memory of all workers that a state may take which is held twice."""
+MAX_GATHERED = 256 << 20
+"""Bytes of a state that comes from the workers to this process at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +73,19 @@ def usable_share() -> float:
 
     share = dask.config.get("distributed.worker.memory.pause")
     return float(share) if share else 1.0
+
+
+def n_holders(problem: Problem, workers: Sequence[WorkerMemory]) -> int:
+    """Return how many of the workers hold each shard of the state of streams.
+
+    They are two, unless that would take more than `HOLDERS_SHARE` of the memory of all workers.
+    """
+    limits = [worker.limit for worker in workers if worker.limit is not None]
+    share = 2 * state_bytes(problem) / sum(limits) if limits else 0.0
+    return 2 if len(workers) > 1 and share <= HOLDERS_SHARE else 1
+
+
+def stays_on_workers(problem: Problem) -> bool:
+    """Return True if the state of streams on a cluster is never whole in one process."""
+    is_needed = problem.config.early_stopping or problem.n_settings > 1
+    return state_bytes(problem) > MAX_GATHERED and not is_needed
