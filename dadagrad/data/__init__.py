@@ -17,7 +17,7 @@ def open_dataset(url: str) -> Dataset:
     Only metadata is read. Raises `InputError` where there is neither.
     """
     # These modules need libraries that load slowly.
-    from dadagrad.data.parquet import ParquetDataset, find_files
+    from dadagrad.data.parquet.dataset import ParquetDataset, find_files
     from dadagrad.data.zarr.dataset import ZarrDataset, looks_like_zarr
     from dadagrad.errors import InputError
     from dadagrad.storage.documents import content_at

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import dadagrad
 from dadagrad import open_dataset
 from dadagrad.data.dataset import LabelColumn, checksum
-from dadagrad.data.parquet import ParquetDataset
+from dadagrad.data.parquet.dataset import ParquetDataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.store import Storage

@@ -12,7 +12,7 @@ from helpers.hostile_cases import only_our_errors
 
 import dadagrad
 from dadagrad import InputError
-from dadagrad.data.parquet import ParquetDataset
+from dadagrad.data.parquet.dataset import ParquetDataset
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.reader import CheckpointReader
 

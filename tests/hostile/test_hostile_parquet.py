@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dadagrad import DadagradError, InputError, open_dataset
 from dadagrad.data.ingest.ingest import read_dataset
-from dadagrad.data.parquet import N_FEATURES_KEY, ParquetDataset
+from dadagrad.data.parquet.dataset import N_FEATURES_KEY, ParquetDataset
 from dadagrad.storage.store import Storage
 
 
@@ -84,7 +84,7 @@ def test_a_footer_on_which_pyarrow_aborts():
     """pyarrow's metadata of columns end the process on this file."""
     program = (
         "import sys\n"
-        "from dadagrad.data.parquet import ParquetDataset\n"
+        "from dadagrad.data.parquet.dataset import ParquetDataset\n"
         "from dadagrad.errors import DadagradError\n"
         "try:\n"
         "    data = ParquetDataset(sys.argv[1])\n"

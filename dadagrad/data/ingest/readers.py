@@ -14,7 +14,7 @@ import pyarrow as pa
 from dadagrad.data.blocks import Block, compact, transform_values
 from dadagrad.data.ingest import arrays, svmlight, vw
 from dadagrad.data.ingest.summary import SourceSummary
-from dadagrad.data.parquet_footer import RowGroup
+from dadagrad.data.parquet.footer import RowGroup
 from dadagrad.data.reading.files import (
     TASK_BYTES,
     Meter,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from dadagrad.data.blocks import Note
-from dadagrad.data.parquet_columns import is_list, is_text
+from dadagrad.data.parquet.columns import is_list, is_text
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\\N")
 """Texts that stand for a missing number."""

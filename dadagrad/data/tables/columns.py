@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
-from dadagrad.data.parquet_columns import is_list, is_text
+from dadagrad.data.parquet.columns import is_list, is_text
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.cells import (
     DAY,

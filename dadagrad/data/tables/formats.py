@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dadagrad.data.blocks import MAX_NOTES
-from dadagrad.data.parquet import read_row_group
-from dadagrad.data.parquet_footer import RowGroup, read_row_groups
+from dadagrad.data.parquet.dataset import read_row_group
+from dadagrad.data.parquet.footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import Place, Range, place, read_chunks
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.tables.cells import Batch, columns_of_rows, table_of_json

@@ -28,14 +28,14 @@ from dadagrad.data.dataset import (
     Partition,
     Schema,
 )
-from dadagrad.data.parquet_columns import (
+from dadagrad.data.parquet.columns import (
     find_columns,
     label_counts,
     label_numbers,
     lists_of,
     numbers_of,
 )
-from dadagrad.data.parquet_footer import RowGroup, read_row_groups
+from dadagrad.data.parquet.footer import RowGroup, read_row_groups
 from dadagrad.data.rows import Rows, row_of
 from dadagrad.errors import (
     CorruptionError,

@@ -1,0 +1,1 @@
+"""Datasets stored as Parquet files, whose row groups are the partitions."""
