@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import repeat
@@ -21,11 +21,12 @@ from dadagrad.data.ingest.sources import (
     DaskMatrixSource,
     DatasetSource,
     MatrixSource,
+    Source,
     is_pair,
     is_raw,
     make_source,
 )
-from dadagrad.data.ingest.summary import describe
+from dadagrad.data.ingest.summary import SourceSummary, describe
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, worker_pool
 from dadagrad.data.reading.files import source_bytes
 from dadagrad.data.reading.options import OPTIONS, given_options
@@ -148,40 +149,21 @@ def ingest(
             runs=runs,
             progress=progress,
         )
-        schema = collected.schema
-        stored = source.dataset(summary.options.format)
-        sizes = [] if stored is None else list(stored.lines_of_files.items())
-        sizes = sizes or [(path, summary.lines_of_files[n]) for n, path in enumerate(given)]
-        provenance = {
-            "sources": [path for path, _ in sizes],
-            "options": asdict(summary.options),
-            "lines": [n_lines for _, n_lines in sizes],
-            "shuffle": shuffle,
-            "skipped": summary.skipped,
-            "zero_weight": summary.zero_weight,
-        }
         stack.enter_context(storage.without_empty_folders())
         claim = stack.enter_context(claimed(storage, overwrite=overwrite))
-        shared: Any = collected
-        if isinstance(pool, ClusterPool) and collected.is_stored:
-            _ = collected.names
-            shared = pool.share(collected)
-        elif isinstance(pool, ClusterPool):  # only this process has the rows
-            pool = WorkerPool(None)
-        numbers = _while_claimed(claim, collected.n_partitions)
-        partitions = tuple(pool(_write_partition, repeat(shared), repeat(storage), numbers))
-        claim.check()
-        write_root(storage, schema, partitions, provenance)
+        partitions = _write_partitions(collected, storage, claim, pool)
+        provenance = _provenance(source, given, summary, shuffle)
+        write_root(storage, collected.schema, partitions, provenance)
     return IngestReport(
         rows=collected.n_rows,
-        features=schema.n_features,
+        features=collected.schema.n_features,
         nnz=sum(partition.nnz for partition in partitions),
         partitions=len(partitions),
         source_bytes=sum(map(source_bytes, source.paths)),
         bytes=storage.n_bytes(),
         seconds=time.perf_counter() - started,
         skipped=summary.skipped,
-        columns=describe(schema, summary.left_out),
+        columns=describe(collected.schema, summary.left_out),
         collisions=summary.collisions,
     )
 
@@ -203,6 +185,39 @@ def _folder_of_runs(out: Storage) -> Iterator[Storage]:
         yield storage
     finally:
         storage.delete_prefix()
+
+
+def _provenance(
+    source: Source, given: Sequence[str], summary: SourceSummary, shuffle: Shuffle
+) -> dict[str, Any]:
+    """The origin of a dataset, as plain JSON: its sources, whose paths are as they were `given`."""
+    stored = source.dataset(summary.options.format)
+    sizes = [] if stored is None else list(stored.lines_of_files.items())
+    sizes = sizes or [(path, summary.lines_of_files[n]) for n, path in enumerate(given)]
+    return {
+        "sources": [path for path, _ in sizes],
+        "options": asdict(summary.options),
+        "lines": [n_lines for _, n_lines in sizes],
+        "shuffle": shuffle,
+        "skipped": summary.skipped,
+        "zero_weight": summary.zero_weight,
+    }
+
+
+def _write_partitions(
+    collected: Collected, storage: Storage, claim: Claim, pool: WorkerPool
+) -> tuple[Partition, ...]:
+    """Write all partitions, by the workers of a cluster only if they can reach the rows."""
+    shared: Any = collected
+    if isinstance(pool, ClusterPool) and collected.is_stored:
+        _ = collected.names  # found once, before they are sent
+        shared = pool.share(collected)
+    elif isinstance(pool, ClusterPool):
+        pool = WorkerPool(None)
+    numbers = _while_claimed(claim, collected.n_partitions)
+    partitions = tuple(pool(_write_partition, repeat(shared), repeat(storage), numbers))
+    claim.check()
+    return partitions
 
 
 def _while_claimed(claim: Claim, n_partitions: int) -> Iterator[int]:
