@@ -77,7 +77,7 @@ def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path, mon
     config = replace(CONFIG, class_weight="balanced", loss="logistic", update="ftrl")
     check_bits(url, replace(config, step_size=(0.1, 0.3)), client=scheduler)
     streams = replace(
-        config, streams=3, rounds=4, batch_size=1, l1=(0.0, 1e-3), step_size=(1e30, 0.3)
+        config, streams=20, rounds=4, batch_size=1, l1=(0.0, 1e-3), step_size=(1e30, 0.3)
     )
     assert check_bits(url, streams, client=scheduler).report["best"] in (2, 3)
     predicted = dry_run(url, streams, client=scheduler).bytes_per_step

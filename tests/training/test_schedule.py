@@ -1,6 +1,7 @@
 """Rows of each step: every row once a pass, in rounds that a cursor finds again."""
 
 import hashlib
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -13,7 +14,7 @@ from dadagrad.training.checkpoints.manifest import VERSION
 from dadagrad.training.schedule import Cursor
 from dadagrad.training.schedule import streams as streams_module
 from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
-from dadagrad.training.schedule.streams import SHARING, StreamSchedule
+from dadagrad.training.schedule.streams import GROUP, MIN_GROUPS, SHARING, StreamSchedule
 
 COMMON = {
     "partition_rows": st.lists(st.integers(0, 40), min_size=1, max_size=8).map(tuple),
@@ -27,7 +28,7 @@ batches = st.builds(
     BatchSchedule, **COMMON, batch_size=st.integers(1, 50), partitions_per_batch=st.integers(1, 5)
 )
 streams = st.builds(
-    StreamSchedule, **COMMON, streams=st.integers(1, 12), first_rounds=st.integers(1, 12)
+    StreamSchedule, **COMMON, streams=st.integers(1, 40), first_rounds=st.integers(1, 12)
 )
 schedules = st.one_of(online, batches, streams)
 
@@ -134,12 +135,15 @@ def test_passes_have_orders_of_their_own_when_shuffled():
 
 
 @given(streams)
-def test_each_stream_learns_from_its_own_block_in_order(schedule):
+def test_each_group_of_streams_learns_from_its_own_block_in_order(schedule):
     """After the rows of the first pass that one stream has learned from alone.
 
-    Every second stream takes the partitions of its block from the last to the first.
+    Every second group takes the partitions of its block from the last to the first.
     """
-    n_rows = sum(schedule.partition_rows)
+    n_rows, n_streams = sum(schedule.partition_rows), schedule.streams
+    n_groups = min(n_streams, max(MIN_GROUPS, -(-n_streams // GROUP)))
+    firsts = [n_streams * group // n_groups for group in range(n_groups + 1)]
+    edges = [n_rows * first // n_streams for first in firsts]
     for pass_number in range(schedule.passes):
         places = in_order(schedule, pass_number)
         learned = defaultdict(list)
@@ -148,7 +152,7 @@ def test_each_stream_learns_from_its_own_block_in_order(schedule):
         for round_ in all_rounds(schedule):
             if round_.cursor.pass_number != pass_number:
                 continue
-            numbers = []
+            sizes = defaultdict(list)
             if round_.cursor == Cursor() and schedule.streams > 1:
                 (stretch,) = round_.stretches
                 alone = len(list(rows_of(stretch)))
@@ -157,16 +161,20 @@ def test_each_stream_learns_from_its_own_block_in_order(schedule):
                 continue
             for stretch in round_.stretches:
                 rows = [places[row] for row in rows_of(stretch)]
-                numbers.append((min(rows) * schedule.streams + schedule.streams - 1) // len(places))
-                learned[numbers[-1]] += rows
+                group = bisect_right(edges, min(rows)) - 1
+                learned[group] += rows
+                sizes[group].append(len(rows))
                 for slice_ in stretch:
-                    readers[slice_.reading].add(numbers[-1])
-            assert numbers == sorted(set(numbers))
-        for stream, rows in learned.items():
-            first, stop = (n_rows * each // schedule.streams for each in (stream, stream + 1))
+                    readers[slice_.reading].add(group)
+            assert list(sizes) == sorted(sizes)
+            for group, stretches in sizes.items():
+                assert len(stretches) <= firsts[group + 1] - firsts[group]
+                assert max(stretches) - min(stretches) <= 1
+        for group, rows in learned.items():
+            first, stop = edges[group : group + 2]
             block = [row for row in places if max(first, alone) <= places[row] < stop]
-            by_partition = [list(group) for _, group in groupby(block, key=itemgetter(0))]
-            wanted = [row for group in by_partition[:: -1 if stream % 2 else 1] for row in group]
+            by_partition = [list(part) for _, part in groupby(block, key=itemgetter(0))]
+            wanted = [row for part in by_partition[:: -1 if group % 2 else 1] for row in part]
             assert rows == [places[row] for row in wanted]
         assert max(map(len, readers.values()), default=0) <= SHARING
 
@@ -191,6 +199,15 @@ def test_rounds_grow_with_the_data_seen(passes, n_streams, first_rounds):
         assert abs(total - wanted) <= n_streams + 0.4 * (wanted - before)
         before = wanted
     assert total == 50_000 * passes
+
+
+@given(st.integers(1, 300), st.integers(2, 20))
+def test_many_streams_have_few_partitions_open(n_streams, n_partitions):
+    """Rows of all streams of a group are neighbours: in one partition, or at the end of one."""
+    schedule = StreamSchedule((40_000,) * n_partitions, streams=n_streams)
+    n_groups = min(n_streams, max(MIN_GROUPS, -(-n_streams // GROUP)))
+    for round_ in all_rounds(schedule):
+        assert len({slice_.reading for slice_ in round_.slices}) <= 2 * n_groups
 
 
 @given(st.lists(st.integers(50, 400), min_size=3, max_size=40), st.integers(2, 40))
@@ -223,7 +240,8 @@ def test_these_are_the_rounds_of_this_version_of_checkpoints():
         OnlineSchedule(*common),
         BatchSchedule(*common, batch_size=700),
         StreamSchedule(*common, streams=3),
+        StreamSchedule(*common, streams=40),
     ]
     rounds = repr([all_rounds(schedule) for schedule in schedules])
     digest = hashlib.sha256(rounds.encode()).hexdigest()[:16]
-    assert (VERSION, digest) == (4, "e4fdce905d5475dc")
+    assert (VERSION, digest) == (5, "0d569c7685f2582f")

@@ -31,7 +31,7 @@ from dadagrad.storage.documents import (
 )
 from dadagrad.storage.store import Storage
 
-VERSION = 4
+VERSION = 5
 """Raised with each change of states or of rounds: a checkpoint names a round by its number."""
 
 _FIELDS: dict[str, type[Any]] = {

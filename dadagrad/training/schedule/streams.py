@@ -2,9 +2,12 @@
 
 The first rows of the first pass are those of one stream: weights move fast, and streams that know
 nothing of each other would all learn the same. The rows of a pass, in the order of its partitions,
-are cut into as many blocks of neighbours as there are streams. In a round each stream learns from
-the next stretch of what is left of its own block, one step per row, from the state that all share;
-then the states are merged (`dadagrad.training.coordinator.merge`).
+are cut into a block of neighbours for each group of streams. In a round a group takes the next rows
+of what is left of its block, and each of its streams learns from an equal stretch of them, one step
+per row, from the state that all share; then the states are merged
+(`dadagrad.training.coordinator.merge`). Each group has a partition open. So up to `MIN_GROUPS`
+streams are a group each, and more are up to `GROUP` in one: 64 streams of 64 groups would hold 64
+partitions in memory.
 
 Rounds grow with the data that has been seen: while weights move fast, streams must be merged
 often. After round r, (r / R)^2 passes have been seen, R being the rounds of the first pass: so
@@ -12,11 +15,11 @@ round r is 2/r of what came before, the last of R = 40 rounds 5 % of it, and eac
 rounds than the one before. The rounds of the rows of one stream alone, the first 5 of 40, are left
 out. `examples/benchmarks/rounds.py` compares this with other ways.
 
-Where a partition ends close to the end of a stretch, the stretch ends there: of a partition in two
-slices, the features that both touch would travel twice.
+Where a partition ends close to the end of a group's rows, the round ends there: of a partition in
+two slices, the features that both touch would travel twice.
 
-Every second stream takes the partitions of its block from the last to the first. A partition in
-which one block ends and the next begins is then the first of both streams, or the last of both, and
+Every second group takes the partitions of its block from the last to the first. A partition in
+which one block ends and the next begins is then the first of both groups, or the last of both, and
 is read once for the two.
 """
 
@@ -27,27 +30,38 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from dadagrad.training.schedule.base import Schedule, Slice, Stretch
 
 CLOSE = 2, 5
-"""A stretch may end two fifths of its length from its place. Were it half, it could lose all its
-rows to its neighbours; only the last of a pass can, which may be shorter than the one before."""
+"""A group's rows may end two fifths of their number from their place. Were it half, a round could
+lose all rows to its neighbours; only the last of a pass can, which may be shorter than the one
+before."""
 
 ALONE_SHARE, MIN_ROWS_ALONE, MAX_ROWS_ALONE = 0.02, 8_192, 262_144
 """Share of the first pass that one stream learns from alone, and the rows of it at least and at
 most: rows at least because less data is no work for streams, at most because all threads wait."""
 
+MIN_GROUPS, GROUP = 16, 4
+"""Groups at least, if there are as many streams; streams of a group at most, if there are more."""
+
 SHARING = 4
-"""Streams that share an open partition at most: others read it again, maybe elsewhere."""
+"""Groups that share an open partition at most: others read it again, maybe elsewhere."""
 
 _Cut: TypeAlias = tuple[int, int, int]
 """Position of a partition in the pass, and its rows from the first to before the last."""
 
-_Piece: TypeAlias = tuple[int, int, int, int, int]
-"""Round, stream, position of a partition in the pass, and its rows from the first to before the
-last."""
+
+class _Piece(NamedTuple):
+    """Rows ``start:stop`` of the partition at a position in the pass, for a stream in a round."""
+
+    round: int
+    group: int
+    stream: int
+    position: int
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -72,12 +86,12 @@ class StreamSchedule(Schedule):
         slices: list[Slice] = []
         pieces = self._pieces(pass_number, [self.partition_rows[partition] for partition in order])
         readings = self._readings(pass_number, pieces)
-        for number, stream, position, start, stop in pieces:
-            reading = readings[position, stream]
-            for first in range(start, stop, self.chunk_rows):
-                end = min(first + self.chunk_rows, stop)
-                places.append((number, stream))
-                slices.append(Slice(reading, order[position], first, end, False))
+        for piece in pieces:
+            reading = readings[piece.position, piece.group]
+            for first in range(piece.start, piece.stop, self.chunk_rows):
+                end = min(first + self.chunk_rows, piece.stop)
+                places.append((piece.round, piece.stream))
+                slices.append(Slice(reading, order[piece.position], first, end, False))
         for place in {slice_.reading: place for place, slice_ in enumerate(slices)}.values():
             slices[place] = replace(slices[place], last=True)
         if pass_number + 1 == self.passes:
@@ -93,15 +107,19 @@ class StreamSchedule(Schedule):
         starts = [0, *accumulate(sizes)]
         n_rows = starts[-1]
         alone = 0 if pass_number else self._rows_alone(n_rows)
-        edges = [n_rows * stream // self.streams for stream in range(self.streams + 1)]
+        n_groups = min(self.streams, max(MIN_GROUPS, -(-self.streams // GROUP)))
+        firsts = [self.streams * group // n_groups for group in range(n_groups + 1)]
+        edges = [n_rows * first // self.streams for first in firsts]
         blocks = [_cut(starts, max(first, alone), stop) for first, stop in pairwise(edges)]
         ways = [_Way(tuple(block)[:: -1 if n % 2 else 1]) for n, block in enumerate(blocks)]
-        pieces: list[_Piece] = [(0, 0, *cut) for cut in _cut(starts, 0, alone)]
+        pieces = [_Piece(0, 0, 0, *cut) for cut in _cut(starts, 0, alone)]
         number = int(alone > 0)
         for before_round, following in self._shares(pass_number, n_rows, alone):
             before = len(pieces)
-            for stream, way in enumerate(ways):
-                pieces += [(number, stream, *cut) for cut in way.advance(before_round, following)]
+            for group, (way, streams) in enumerate(zip(ways, pairwise(firsts), strict=True)):
+                stretches = way.advance(before_round, following, streams[1] - streams[0])
+                for stream, cuts in enumerate(stretches, streams[0]):
+                    pieces += [_Piece(number, group, stream, *cut) for cut in cuts]
             number += len(pieces) > before
         return pieces
 
@@ -127,51 +145,58 @@ class StreamSchedule(Schedule):
             seen = following
 
     def _readings(self, pass_number: int, pieces: list[_Piece]) -> dict[tuple[int, int], int]:
-        """The reading in which each stream learns from its part of each partition.
+        """The reading in which each group learns from its part of each partition.
 
-        Streams share one where the rounds in which they are at the partition meet. Where they do
-        not, as with the partition at which a stream ends and the next has begun, it would stay
+        Groups share one where the rounds in which they are at the partition meet. Where they do
+        not, as with the partition at which a group ends and the next has begun, it would stay
         open all the time between, and is read again instead. So it is for more than `SHARING`
-        streams, or few partitions would keep few workers busy.
+        groups, or few partitions would keep few workers busy.
         """
         spans: dict[int, dict[int, tuple[int, int]]] = {}
-        for number, stream, position, _, _ in pieces:
-            of_streams = spans.setdefault(position, {})
-            first, _ = of_streams.get(stream, (number, number))
-            of_streams[stream] = first, number
+        for piece in pieces:
+            of_groups = spans.setdefault(piece.position, {})
+            first, _ = of_groups.get(piece.group, (piece.round, piece.round))
+            of_groups[piece.group] = first, piece.round
         # More than there can be in a pass.
         following = pass_number * (len(self.partition_rows) + self.streams)
         readings = {}
-        for position, of_streams in sorted(spans.items()):
+        for position, of_groups in sorted(spans.items()):
             until, sharing = -2, 0
-            for stream, (first, last) in sorted(of_streams.items(), key=lambda item: item[1]):
+            for group, (first, last) in sorted(of_groups.items(), key=lambda item: item[1]):
                 if first > until + 1 or sharing == SHARING:
                     following += 1
                     sharing = 0
                 sharing += 1
-                readings[position, stream] = following - 1
+                readings[position, group] = following - 1
                 until = max(until, last)
         return readings
 
 
 class _Way:
-    """The way of a stream through its block: the rows of partitions, in the order of the stream."""
+    """The way of a group through its block: the rows of partitions, in the order of the group."""
 
     def __init__(self, cuts: tuple[_Cut, ...]) -> None:
         self._cuts = cuts
         self._starts = [0, *accumulate(stop - first for _, first, stop in cuts)]
         self._reached = 0
 
-    def advance(self, before_round: tuple[int, int], following: tuple[int, int]) -> Iterator[_Cut]:
-        """The rows of the round between two shares of the block."""
-        end = self._end(before_round, following)
-        for place, start, stop in _cut(self._starts, self._reached, end):
-            position, first, _ = self._cuts[place]
-            yield position, first + start, first + stop
+    def advance(
+        self, before_round: tuple[int, int], following: tuple[int, int], n_streams: int
+    ) -> Iterator[Iterator[_Cut]]:
+        """The stretch of each stream in the round between two shares of the block."""
+        begin, end = self._reached, self._end(before_round, following)
+        edges = (begin + (end - begin) * stream // n_streams for stream in range(n_streams + 1))
         self._reached = end
+        return (self._rows(first, stop) for first, stop in pairwise(edges))
+
+    def _rows(self, first: int, stop: int) -> Iterator[_Cut]:
+        """The rows of partitions that are rows ``first:stop`` of the way."""
+        for place, start, end in _cut(self._starts, first, stop):
+            position, begin, _ = self._cuts[place]
+            yield position, begin + start, begin + end
 
     def _end(self, before_round: tuple[int, int], following: tuple[int, int]) -> int:
-        """The end of the stretch between two shares, at the end of a partition if one is close."""
+        """The end of the rows between two shares, at the end of a partition if one is close."""
         n_rows = self._starts[-1]
         begin, end = _rows_of_share(before_round, n_rows), _rows_of_share(following, n_rows)
         after = bisect_right(self._starts, end)
