@@ -98,14 +98,15 @@ def demo(rows: int, workers: int, folder: str | None, display: Display) -> None:
     with step("evaluate", "evaluating on rows it has not seen"):
         result.model.save(paths["model"])
         measured = dadagrad.evaluate(result.model, paths["test"])
-    shown = ("rows", "steps", "step_size", "streams", "digest", "progressive_error")
+    shown = ("rows", "steps", "step_size", "streams", "progressive_error")
     summary = {name: result.report[name] for name in shown} | {
+        "digest": result.model.digest,
         "folder": folder,
         "nnz": ingested.nnz,
         "bytes": n_bytes,
         "workers": workers,
         "stopped_after": done,
-        "same_bits": whole.report["digest"] == result.report["digest"],
+        "same_bits": whole.model.digest == result.model.digest,
         "evaluate": measured,
         "compile_seconds": stopped.report["compile_seconds"],
         "parts": seconds,

@@ -67,6 +67,7 @@ def finish(
     shown: dict[str, Any] = {"model": model if result.complete else None} | result.report
     if result.complete:
         result.save(model, keep_state=notes.get("keep_state"))
+        shown["digest"] = result.model.digest
         if holdout is not None:
             display.say(f"evaluating on {holdout}")
             measured = dadagrad.evaluate(result.model, holdout, curves=True)

@@ -231,8 +231,12 @@ class EndEvent:
 
     def to_json(self) -> dict[str, Any]:
         """Return the event as plain JSON."""
-        report = None if self.result is None else self.result.report
-        return {"report": report, "error": None if self.error is None else repr(self.error)}
+        result, error = self.result, self.error
+        return {
+            "report": None if result is None else result.report,
+            "digest": None if result is None else result.model.digest,
+            "error": None if error is None else repr(error),
+        }
 
 
 class Callback:

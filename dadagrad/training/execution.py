@@ -369,7 +369,6 @@ class Run:
             if start.holdout.losses:
                 report["holdout"]["loss_of_pass"] = start.holdout.losses
         report["nonzeros"] = int(np.count_nonzero(model.weights))
-        report["digest"] = model.digest
         model.report.update(report)
         return TrainResult(model, report, complete, coordinator)
 

@@ -22,7 +22,7 @@ def test_json_describes_the_run_and_its_model(run, places, tmp_path):
     out = tmp_path / "model"
     options = ("--passes", 2, "--step-size", 0.3, "--holdout", places.test, "--json")
     result = run("train", places.train, "--model", out, *options).json
-    assert set(result) == {"model", "holdout", *train(str(places.train)).report}
+    assert set(result) == {"model", "digest", "holdout", *train(str(places.train)).report}
     model = Model.load(out)
     expected = train(str(places.train), passes=2, step_size=0.3)
     assert result["digest"] == model.digest == expected.model.digest

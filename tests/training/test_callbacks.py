@@ -124,7 +124,7 @@ def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(tmp_path, sa
     rounds = [event for event in events if event["event"] == "round"]
     assert rounds[-1]["rows"] == 2 * data.n_rows
     assert rounds[-1]["nonzeros"] == result.report["nonzeros"]
-    assert events[-1]["report"]["digest"] == result.model.digest
+    assert events[-1]["digest"] == result.model.digest
 
 
 def test_a_run_outlives_a_log_and_a_trace_that_cannot_be_written_any_more(tmp_path, caplog):

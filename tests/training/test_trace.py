@@ -21,8 +21,8 @@ def tasks_of(path, name):
 def test_all_rows_are_in_tasks_of_the_threads(tmp_path):
     path = tmp_path / "my trace.json"
     url = f"file://{quote(str(path))}"
-    report = train(make_data(SIZES), STREAMS, threads=2, trace=url).report
-    assert report["digest"] == train(make_data(SIZES), STREAMS).model.digest
+    result = train(make_data(SIZES), STREAMS, threads=2, trace=url)
+    assert result.model.digest == train(make_data(SIZES), STREAMS).model.digest
     learned = tasks_of(path, "learn")
     assert sum(task["args"]["rows"] for task in learned) == sum(SIZES)
     assert tasks_of(path, "read")
@@ -30,7 +30,7 @@ def test_all_rows_are_in_tasks_of_the_threads(tmp_path):
     assert tasks_of(path, "process_name")[0]["args"] == {"name": "coordinator"}
     for task in learned:
         assert task["ph"] == "X"
-        assert 0.0 <= task["ts"] <= task["ts"] + task["dur"] <= 1e6 * report["seconds"] + 1e5
+        assert 0.0 <= task["ts"] <= task["ts"] + task["dur"] <= 1e6 * result.report["seconds"] + 1e5
 
 
 def test_tasks_of_workers_are_in_lanes_of_their_own(tmp_path):
