@@ -211,7 +211,7 @@ class State(TrainingState):
             ids.resize(n_before + len(nonzero), refcheck=False)
             weights.resize((len(ids), problem.n_outputs), refcheck=False)
             np.add(nonzero, start, out=ids[n_before:])
-            weights[n_before:] = weights_of_part[nonzero]
+            take(weights_of_part, nonzero, weights[n_before:])
         return ids, weights
 
     def part(self, start: int, stop: int) -> State:
