@@ -161,7 +161,8 @@ def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageE
         return AlreadyExists, "it exists already"
     if number in (EPERM, EACCES):
         return StorageError, "permission denied; check its owner"
-    if isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError):
+    refused = kinds.PermissionDeniedError | kinds.UnauthenticatedError
+    if isinstance(error, refused) or re.search("status code: 40[13]", text):  # a refused listing
         if scheme not in _CREDENTIALS:
             return StorageError, f"permission denied; {_PUBLIC}"
         code = re.search(r"<Code>(\w+)</Code>", text)  # such as InvalidAccessKeyId

@@ -78,6 +78,7 @@ def test_credentials_that_nobody_knows(reader, servers, monkeypatch):
         server.set_environment(monkeypatch)
         for ask, problem in (
             (lambda: CheckpointWriter(f"s3://{BUCKET}/run"), UNKNOWN),
+            (lambda: Storage(f"s3://{BUCKET}/run").list(), UNKNOWN),
             # Whether an object is there is asked without wanting a word of it.
             (lambda: open_dataset(f"s3://{BUCKET}/data"), "permission denied"),
         ):
