@@ -19,7 +19,7 @@ from dadagrad.data.dataset import (
     check_labels,
 )
 from dadagrad.data.rows import Rows, query_begins
-from dadagrad.errors import InputError
+from dadagrad.errors import CorruptionError, InputError, MissingKey
 from dadagrad.summary import listed
 
 _MAX_SHOWN = 60  # letters of a property of a feature space
@@ -182,7 +182,8 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
     Partitions are held out whole, in a random order that `seed` decides, and the first rows of the
     last of them: so little is read to measure, and nothing is copied. Rows of one partition should
     be as good a sample as those of another, as `dadagrad ingest` makes them by shuffling. No query
-    is divided: the last partition is read to find where the next begins.
+    is divided: the last partition is read to find where the next begins. One that cannot be read is
+    left among the rows to learn from.
 
     Raises `InputError` if one of the two would have no rows.
     """
@@ -192,7 +193,10 @@ def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Datase
     for number in np.random.default_rng([seed, len(pieces)]).permutation(len(pieces)).tolist():
         piece = pieces[number]
         if data.schema.queried and 0 < n_missing < piece.stop - piece.start:
-            begins = query_begins(np.asarray(data.read(number).queries))
+            try:
+                begins = query_begins(np.asarray(data.read(number).queries))
+            except (CorruptionError, MissingKey):
+                continue  # the run reads it too, and raises or skips it
             n_missing = int(begins[min(int(np.searchsorted(begins, n_missing)), len(begins) - 1)])
         middle = piece.start + min(piece.stop - piece.start, n_missing)
         held_out.append(replace(piece, stop=middle))

@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.fault_cases import CONFIG, DATA_SIZES, At, make_dataset
-from helpers.training_cases import bits, train_until
+from helpers.training_cases import bits, make_data, train_until
+from helpers.zarr_cases import write_zarr
 from pyarrow.parquet import ParquetFile
 
 from dadagrad import open_dataset, resume, train
 from dadagrad.data.buffers import Pool
 from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.skipping import SkippingDataset
+from dadagrad.data.views import hold_out
 from dadagrad.errors import CorruptionError, InputError, OutOfMemory, StorageError
 from dadagrad.storage import store
 from dadagrad.storage.store import Storage
@@ -74,6 +76,20 @@ def test_every_way_of_training_skips(url, settings):
     result = train(url, config, on_error="skip", threads=1)
     assert result.report["skipped"] == DATA_SIZES[3]
     assert bits(train(url, config, on_error="skip", threads=2)) == bits(result)
+
+
+def test_a_damaged_partition_whose_queries_would_be_divided_is_skipped(tmp_path):
+    """The rows held out are whole queries of another one."""
+    url = write_zarr(make_data((60, 60, 60), labels="relevance"), tmp_path / "queries.zarr")
+    settings = {"loss": "ranking", "step_size": 0.3, "holdout": 0.1, "threads": 1}
+    _, held_out = hold_out(open_dataset(url), 0.1, seed=0)
+    (victim,) = {partition.name.partition(",")[0] for partition in held_out.partitions}
+    damage(url, "flip", victim)
+    with pytest.raises(CorruptionError, match=f"partition {victim}"):
+        train(url, **settings)
+    report = train(url, **settings, on_error="skip").report
+    assert report["skipped_partitions"] == [victim]
+    assert report["holdout"]["rows"] == 18
 
 
 @pytest.mark.parametrize("streams", [1, 3])
