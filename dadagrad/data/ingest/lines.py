@@ -12,7 +12,7 @@ from dadagrad.data.blocks import MAX_NOTES, Block, take
 from dadagrad.data.reading.files import Place, place
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
-from dadagrad.data.tables.delimited import refuse_utf16
+from dadagrad.data.tables.delimited import refuse_wide_text
 from dadagrad.errors import InputError
 from dadagrad.kernels import parsing
 
@@ -40,7 +40,7 @@ class Lines:
         token_end: re.Pattern[bytes],
     ) -> None:
         if offset == 0:
-            refuse_utf16(path, chunk)
+            refuse_wide_text(path, chunk)
         if offset == 0 and chunk.startswith(b"\xef\xbb\xbf"):
             chunk = b"   " + chunk[3:]  # a byte order mark; positions stay the same
         self.chunk = chunk if chunk.endswith(b"\n") else chunk + b"\n"

@@ -38,8 +38,15 @@ _ROW = {mark: _CSV_ROW.replace(b",", re.escape(mark).encode()) for mark in (",",
 _ROW["\t"] = rb"[^\n]*+\n"
 _SEPARATED = {",": "comma", ";": "semicolon", "|": "bar", "\t": "tab"}
 NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
-_UTF16 = re.compile(rb"(\xff\xfe|\xfe\xff)|(\0)|.{1,3}\0", re.DOTALL)
-"""Start of UTF-16 with a byte order mark, or without one: big-endian, or little-endian."""
+_WIDE = {
+    "utf-32": rb"\xff\xfe\0\0|\0\0\xfe\xff",
+    "utf-32le": rb".\0\0\0",
+    "utf-32be": rb"\0\0\0",
+    "utf-16": rb"\xff\xfe|\xfe\xff",
+    "utf-16be": rb"\0",
+    "utf-16le": rb".{1,3}\0",
+}
+"""Start of text of two or four bytes a letter, by its encoding, as iconv names it."""
 _WRONG_BYTE, _MARK = re.compile(r"[\udc80-\udcff]"), "\ufdd0"  # which is no character
 _SEP = re.compile(rb'\A"?sep=([,;|\t])"?\r?\n', re.IGNORECASE)
 """First line by which a file tells Excel its delimiter."""
@@ -81,7 +88,7 @@ def guess_delimiter(path: str, head: bytes) -> Delimiter:
 
 def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | None) -> Layout:
     """Layout that the first rows, `head`, of a file show; `header` None detects a header."""
-    refuse_utf16(path, head)
+    refuse_wide_text(path, head)
     first = next(_rows(_plain(head, 0), delimiter), None)
     if first is None:
         raise InputError(f"{path} has no rows; give a file with one row of data a line")
@@ -98,13 +105,14 @@ def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | Non
     return Layout(delimiter, tuple(names), header=True)
 
 
-def refuse_utf16(path: str, head: bytes) -> None:
-    """Raise `InputError` if a file whose first bytes are `head` is UTF-16."""
-    if match := _UTF16.match(head):
-        kind = ("utf-16le", "utf-16", "utf-16be")[match.lastindex or 0]
-        raise InputError(
-            f"{path} is UTF-16; convert the file, for example with iconv -f {kind} -t utf-8"
-        )
+def refuse_wide_text(path: str, head: bytes) -> None:
+    """Raise `InputError` if a file whose first bytes are `head` is UTF-16 or UTF-32."""
+    for kind, start in _WIDE.items():
+        if re.match(start, head, re.DOTALL):
+            raise InputError(
+                f"{path} is {kind[:6].upper()}; convert the file, for example with "
+                f"iconv -f {kind} -t utf-8"
+            )
 
 
 def check_distinct_columns(names: Sequence[str], place: str) -> None:

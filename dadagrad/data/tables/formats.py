@@ -32,7 +32,7 @@ from dadagrad.data.tables.delimited import (
     guess_delimiter,
     read_batch,
     read_layout,
-    refuse_utf16,
+    refuse_wide_text,
 )
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
@@ -84,7 +84,7 @@ def _open_json(
     path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
 ) -> tuple[TableParser, list[str]]:
     """Parser of a file of JSON lines, and its columns."""
-    refuse_utf16(path, head)
+    refuse_wide_text(path, head)
     if head.lstrip().startswith(b"["):
         raise InputError(
             f"{path} holds a JSON array; needed is one object a line, as `jq -c '.[]' FILE` "
