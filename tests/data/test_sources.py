@@ -252,7 +252,8 @@ def test_a_cluster_trains_on_tables_as_one_machine_does(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (5, {}, "the data are a int; give a path or URL"),
+        (5, {}, "the data are numbers without rows"),
+        ([1.0, 2.0], {}, "the data are numbers without rows"),
         (FRAME["rich"], {}, r"a pandas Series of shape \(\d+,\); give a path"),
         (X, {}, r"given with its labels, as a pair \(X, y\)"),
         (FRAME, {}, "has no column 'label'"),

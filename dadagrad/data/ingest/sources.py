@@ -387,6 +387,8 @@ def _no_labels(data: str) -> InputError:
 
 
 def _described(data: Any) -> str:
+    if isinstance(data, int | float | np.number):
+        return "numbers without rows (one row of two numbers is [[1.0, 2.0]])"
     shape = getattr(data, "shape", None)
     kind = f"a {type(data).__module__.partition('.')[0]} {type(data).__name__}"
     return (kind if shape is None else f"{kind} of shape {shape}").replace("a builtins ", "a ")
