@@ -168,7 +168,7 @@ def with_features(n_features):
         ({}, "hash to fewer features (ingest with hash_bits=3"),
         ({"preconditioner": "full"}, "choose the diagonal preconditioner"),
         ({"update": "arow-full"}, "choose update 'arow'"),
-        ({"update": "pa"}, "hash to fewer features"),
+        ({"update": "pa"}, "ids are not hashed: number features without gaps"),
     ],
     ids=str,
 )
