@@ -177,4 +177,5 @@ def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageE
         remedy = {**full, EFBIG: "raise the limit (ulimit -f) or "}.get(number, "")
         hint = f"; {remedy}write elsewhere" if action == "write" else ""
         return StorageError, f"{os.strerror(number)}{hint}"
-    return StorageError, first_line(error)
+    endpoint = " and AWS_ENDPOINT_URL" * (scheme == "s3")
+    return StorageError, f"{first_line(error).rstrip(' :')}; check the URL{endpoint}"

@@ -182,6 +182,14 @@ def test_a_store_that_does_not_know_conditions_says_so_at_once(proxy, url, serve
     assert not CheckpointWriter(url).create_only
 
 
+def test_an_endpoint_that_is_not_a_store_is_not_asked_again(proxy, url):
+    """Such as the page of a console, which takes no objects."""
+    proxy.act = always("405")
+    with pytest.raises(StorageError, match=r"405 \S.*; check the URL and AWS_ENDPOINT_URL$"):
+        Storage(url).put("key", b"bytes")
+    assert proxy.count("PUT", "key") == 1
+
+
 @pytest.mark.parametrize("name", ["DADAGRAD_STORAGE_PATIENCE", "DADAGRAD_STORAGE_TIMEOUT"])
 def test_settings_that_are_no_number_of_seconds(name, monkeypatch):
     for text in ("soon", "-1", "nan", ""):
