@@ -149,6 +149,8 @@ def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageE
         return StorageError, f"no credentials found; set {credentials}"
     if isinstance(error, RetryTimeout):
         return StorageError, str(error)
+    if isinstance(error, UnicodeEncodeError):
+        return StorageError, "its name is not UTF-8 text; give it another"
     text = str(error)
     system = re.search(r"os error (\d+)\)", text)
     number = int(system[1]) if system else getattr(error, "errno", None)

@@ -323,6 +323,12 @@ def test_an_unreachable_endpoint_fails_soon(endpoint, monkeypatch):
     assert time.monotonic() - start < 10
 
 
+def test_a_folder_whose_name_is_not_utf8_takes_nothing(tmp_path):
+    storage = Storage(os.fsdecode(os.fsencode(tmp_path) + b"/na\xffme"))
+    with pytest.raises(StorageError, match="its name is not UTF-8 text; give it another"):
+        storage.put("key", b"bytes")
+
+
 def test_a_store_without_memory_for_threads_is_an_error(tmp_path):
     """The library of stores would wait for ever."""
     program = """
