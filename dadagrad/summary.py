@@ -11,6 +11,11 @@ from typing import Any
 _SWEPT = ("step_size", "l1", "l2")
 
 
+def utf8(text: str) -> str:
+    """`text` with escapes for what UTF-8 cannot have, such as bytes of the names of some files."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def percent(share: float) -> str:
     """A share as a percentage with three digits, at most two of them after the point."""
     shown = 100 * share

@@ -20,7 +20,7 @@ from dadagrad.reports import sections
 from dadagrad.reports.document import TOP, describe
 from dadagrad.storage.documents import strict_json
 from dadagrad.storage.output import output_file
-from dadagrad.summary import counted, duration, last_part, percent, short
+from dadagrad.summary import counted, duration, last_part, percent, short, utf8
 
 if TYPE_CHECKING:
     from dadagrad.model.model import Model
@@ -88,12 +88,12 @@ def report(
 def page(document: Document, *, live: bool = False) -> str:
     """Return the page; a `live` one replaces its content every second by ``content``."""
     template = _templates().get_template("page.html")
-    return template.render(_view(document), live=live) + "\n"
+    return utf8(template.render(_view(document), live=live)) + "\n"
 
 
 def content(document: Document) -> str:
     """Return the content of the page alone."""
-    return _templates().get_template("content.html").render(_view(document))
+    return utf8(_templates().get_template("content.html").render(_view(document)))
 
 
 def sweep_picture(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -1,6 +1,7 @@
 """Exported models predict as the model does, in the programs that they are for."""
 
 import json
+import os
 import shlex
 import sys
 
@@ -248,6 +249,17 @@ def test_the_command_names_all_datasets(tmp_path):
     (command,) = json.loads(dadagrad.report(result, format="json"))["again"]
     assert shlex.split(command)[2:4] == urls
     assert f"of {', '.join(urls)}" in result.model.facts()["trained on"]
+
+
+def test_a_card_and_a_page_escape_the_bytes_of_a_name(tmp_path):
+    """Linux takes names that are not UTF-8."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/na\xffme.svmlight")
+    with open(path, "w") as file:
+        file.write("1 3:0.5 9:2\n-1 1:1\n1 3:-1 4:0.25\n" * 5)
+    model = dadagrad.train(path, step_size=0.5).model
+    for out, write in (("card.md", dadagrad.export), ("page.html", dadagrad.report)):
+        write(model, tmp_path / out)
+        assert r"na\udcffme" in (tmp_path / out).read_text().replace(r"\\", "\\")
 
 
 @pytest.mark.parametrize("package", ["onnx", "skops"])

@@ -11,6 +11,7 @@ from dadagrad.model.base import LinearModel
 from dadagrad.model.export.base import FORMATS, Format
 from dadagrad.model.facts import commands, largest_weights, model_facts
 from dadagrad.optim.registry import register
+from dadagrad.summary import utf8
 
 MAX_WEIGHTS = 10
 """Largest weights of each sign and output that a card names, and outputs of which it does."""
@@ -40,7 +41,7 @@ class Card(Format):
         data = _escaped(str(report.get("data", "data in memory")))
         title = f"# Model card\n\nA linear model of {data}.\n\n"
         rest = "".join(f"\n## {name}\n\n{text}\n" for name, text in sections.items() if text)
-        return f"{title}{facts}- digest: {model.digest}\n{rest}"
+        return utf8(f"{title}{facts}- digest: {model.digest}\n{rest}")
 
     def write(self, model: LinearModel, file: BinaryIO) -> None:
         file.write(self.make(model).encode())
