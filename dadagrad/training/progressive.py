@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -214,12 +215,18 @@ def count(
             return
         loss = problem.settings[setting].loss
         of_setting = scores[setting * n_targets :][:n_targets]
+        outputs = slice(None) if couples else target
         with np.errstate(over="ignore"):  # the loss of a score that is finite may be infinite
-            if couples:
-                losses[setting] = weigh(loss.value(of_setting.T, targets.T))
-            else:
-                value = loss.value(of_setting[target], targets[target])
-                losses[setting, target] = weigh(np.asarray(value, np.float64))
+            value = loss.value(of_setting[outputs].T, targets[outputs].T)
+            total = weigh(np.asarray(value, np.float64))
+        if math.isnan(total) and np.isnan(value).any():
+            row = int(np.isnan(value).argmax())
+            score, label = of_setting[outputs].T[row], targets[outputs].T[row]
+            raise TrainingError(
+                f"{place}: the value of {loss.name} is NaN in row {first_row + row}, for score "
+                f"{score} and label {label}; return a number for each finite score"
+            )
+        losses[setting, target] = total
         if problem.task == "multiclass" and target == 0:
             mistakes[setting] = weigh(problem.classes[of_setting.argmax(axis=0)] != labels[:, 0])
         elif problem.task in ("binary", "multilabel", "ranking"):

@@ -13,7 +13,7 @@ from helpers.training_cases import N_FEATURES, interrupt_at, make_data
 from helpers.zarr_cases import write_zarr
 
 import dadagrad
-from dadagrad import InputError
+from dadagrad import InputError, TrainingError
 from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner
 from dadagrad.optim.updates import DualAveraging
 from dadagrad.problem import make_problem
@@ -308,6 +308,19 @@ def test_a_wrong_own_object_is_refused_before_training(owner, members, message, 
     settings = {kind: altered(owner, **members), "batch_size": batch_size, "step_size": 0.2}
     with pytest.raises(InputError, match=message):
         dadagrad.train(data_of("loss"), **settings)
+
+
+@pytest.mark.parametrize("batch_size", [1, 20])
+@pytest.mark.parametrize("owner", [OwnHinge(), OwnSoftmax()], ids=["two classes", "three"])
+def test_a_loss_that_is_not_a_number_ends_the_run_at_its_row(owner, batch_size):
+    def value(self, scores, labels):
+        first = scores[..., 0] if owner.couples else scores
+        return np.where(first > 0.0, np.nan, owner.value(scores, labels))
+
+    data = data_of("loss of all classes" if owner.couples else "loss")
+    settings = {"loss": altered(owner, value=value), "batch_size": batch_size, "step_size": 0.2}
+    with pytest.raises(TrainingError, match=r"part-\d+: the value of Wrong is NaN in row \d+"):
+        dadagrad.train(data, **settings)
 
 
 @pytest.mark.parametrize("from_disk", [False, True])
