@@ -14,7 +14,7 @@ from helpers.zarr_cases import write_zarr
 
 import dadagrad
 from dadagrad import InputError, TrainingError
-from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner
+from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner, Full
 from dadagrad.optim.updates import DualAveraging
 from dadagrad.problem import make_problem
 
@@ -88,6 +88,10 @@ class OwnDiagonal(DiagonalPreconditioner):
     def curvature(self, arrays, ids=None):
         rows = slice(None) if ids is None else ids
         return 1e-6 + np.sqrt(arrays["squares"][rows])
+
+
+class OwnFull(Full):
+    """The full preconditioner, as a class of its own."""
 
 
 PAIRS = {
@@ -298,13 +302,29 @@ WRONG = [
     (LOSS, {"task": "classes"}, "the task of Wrong is 'classes'; it must be one of"),
     (L1, {"prox": lambda self, *arguments: None}, r"a NoneType for a center of shape \(60, 1\)"),
     (L1, {"couples": "rows"}, "Wrong couples 'rows'; it must be one of"),
+    (OwnDiagonal(), {"add": lambda self, *arguments: None}, "the add of Wrong is a NoneType"),
+    (
+        OwnDiagonal(),
+        {"curvature": lambda self, arrays, ids=None: arrays["squares"]},
+        r"the curvature of Wrong is .* \(60, 1\) for one id and a vector of shape \(60, 1\)",
+    ),
+    (
+        OwnFull(),
+        {"solve": lambda self, arrays, vector, ids=None: vector[:3]},
+        r"the solve of Wrong is an array of shape \(3, 1\) for a vector of shape \(60, 1\)",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("owner", "members", "message"), WRONG, ids=[each[2] for each in WRONG])
 @pytest.mark.parametrize("batch_size", [1, 20])
 def test_a_wrong_own_object_is_refused_before_training(owner, members, message, batch_size):
-    kind = "loss" if isinstance(owner, dadagrad.Loss) else "regularizer"
+    bases = {
+        "loss": dadagrad.Loss,
+        "regularizer": dadagrad.Regularizer,
+        "preconditioner": dadagrad.Preconditioner,
+    }
+    (kind,) = (name for name, base in bases.items() if isinstance(owner, base))
     settings = {kind: altered(owner, **members), "batch_size": batch_size, "step_size": 0.2}
     with pytest.raises(InputError, match=message):
         dadagrad.train(data_of("loss"), **settings)

@@ -17,9 +17,16 @@ from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked
-from dadagrad.optim.arrays import Array
-from dadagrad.optim.losses import LOSSES, Loss
-from dadagrad.optim.regularizers import REGULARIZERS, Regularizer
+from dadagrad.optim.arrays import Array, rows_of
+from dadagrad.optim.losses import LOSSES
+from dadagrad.optim.preconditioners import (
+    PRECONDITIONERS,
+    DiagonalPreconditioner,
+    Preconditioner,
+    Step,
+)
+from dadagrad.optim.registry import Named
+from dadagrad.optim.regularizers import REGULARIZERS
 from dadagrad.optim.regularizers.base import Coupling
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator import Coordinator
@@ -40,7 +47,7 @@ _warm: set[tuple[bool, ...]] = set()
 def warm_up(problem: Problem, messages: Callable[[str], None]) -> float:
     """Check a user's own objects and compile the kernels; the seconds that the latter took.
 
-    Raises `InputError` if an own loss or regularizer cannot be right.
+    Raises `InputError` if an own loss, regularizer or preconditioner cannot be right.
     """
     _check_own_objects(problem.settings[0])
     return compile_kernels(problem, messages)
@@ -91,7 +98,7 @@ def compile_kernels(problem: Problem, messages: Callable[[str], None]) -> float:
 
 
 def _check_own_objects(problem: Problem) -> None:
-    """Refuse a loss or a regularizer of a user's own class whose arrays have a wrong shape."""
+    """Refuse an object of a user's own class whose arrays have a wrong shape."""
     loss, penalty = problem.loss, problem.config.regularizer
     with np.errstate(all="ignore"):  # the labels may be none that the loss is for
         if not LOSSES.is_built_in(loss):
@@ -108,10 +115,27 @@ def _check_own_objects(problem: Problem) -> None:
             center = np.zeros((problem.n_features, problem.n_outputs))
             weights = penalty.prox(center, np.ones(center.shape), 1.0)
             _check_shape(penalty, "prox", weights, "a center", center, center.shape)
+    if not PRECONDITIONERS.is_built_in(problem.preconditioner):
+        _check_preconditioner(problem.preconditioner, problem.n_features, problem.n_outputs)
+
+
+def _check_preconditioner(owner: Preconditioner, n_features: int, n_outputs: int) -> None:
+    vector, first = np.zeros((n_features, n_outputs)), np.arange(1)
+    arrays: Any = owner.add(owner.init(n_features, n_outputs), Step(vector[first], ids=first))
+    if not isinstance(arrays, dict):
+        raise InputError(
+            f"the add of {owner.name} is a {type(arrays).__name__}; return a dict of arrays"
+        )
+    for ids, argument in ((None, "a vector"), (first, "one id and a vector")):
+        if isinstance(owner, DiagonalPreconditioner):
+            name, result = "curvature", owner.curvature(arrays, ids)
+        else:
+            name, result = "solve", owner.solve(arrays, vector, ids)
+        _check_shape(owner, name, result, argument, vector, rows_of(vector, ids).shape)
 
 
 def _check_shape(
-    owner: Loss | Regularizer, name: str, result: Any, argument: str, given: Array, shape: Any
+    owner: Named, name: str, result: Any, argument: str, given: Array, shape: Any
 ) -> None:
     is_array = isinstance(result, np.ndarray)
     if not is_array or result.shape != shape:
