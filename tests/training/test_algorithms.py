@@ -203,3 +203,14 @@ def test_the_first_run_of_a_process_may_have_blocks_of_given_lengths(monkeypatch
 def test_what_cannot_be_combined_is_refused_with_the_reason(settings, reason):
     with pytest.raises(InputError, match=reason):
         TrainConfig(**settings)
+
+
+@pytest.mark.parametrize("name", ["full", "block:size=6", "sketch", "corrected-sketch", "fd-son"])
+def test_weights_of_equal_rows_stay_in_their_direction(name):
+    """What rounding leaves of a gradient in other directions is not made large by H^-1."""
+    row = np.arange(4, 10, dtype=np.float32) / 10
+    data = dataset_from_arrays(np.tile(row, (N_ROWS, 1)), matrix()[1])
+    settings = {"preconditioner": with_delta(name, 0.0), "fit_intercept": False, "batch_size": 5}
+    result = train(data, loss="logistic", update="mirror-descent", step_size=0.4, **settings)
+    multiples = dense_weights(result.model)[:, 0] / row
+    np.testing.assert_allclose(multiples, multiples[0], rtol=1e-5)

@@ -289,7 +289,7 @@ def _first_rounds(
 
 
 def _slice_sizes(problem: Problem, partition: Partition, slice_: Slice) -> Sizes:
-    down, up = 4 * problem.n_outputs, 4 * problem.n_outputs
+    down, up = 4 * problem.n_outputs, (8 - 4 * problem.compiled) * problem.n_outputs
     if problem.config.accumulate == "row":
         up *= 2
     nnz = partition.nnz * slice_.n_rows / partition.n_rows
@@ -316,7 +316,7 @@ def _slice_bytes(data: Dataset, problem: Problem, learning: _Learning, threads: 
         feature = (9 + 5 * problem.averages) * problem.group_width + 8 * lazy
         n_local = max(partition.n_local for partition in data.partitions)
         return work + at_once * feature * n_local
-    return threads * (work + 4 * problem.n_outputs * touched)
+    return threads * (work + (8 - 4 * problem.compiled) * problem.n_outputs * touched)
 
 
 def _round_bytes(problem: Problem, schedule: Schedule, together: Sizes) -> int:

@@ -82,7 +82,9 @@ class Gradient:
 
     Attributes
     ----------
-    gradient : (k, n_outputs) float32 of a slice of rows, float64 of a batch
+    gradient : (k, n_outputs) float64, or float32 of a slice of rows in compiled updates
+        A preconditioner that is not diagonal divides what rounding leaves outside of the span of
+        the rows by its own size.
     squares : like `gradient`, or (0, 0)
         Sum of the squares of the rows' gradients, where the problem needs them.
     intercept : (2, n_outputs) float64

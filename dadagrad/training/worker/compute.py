@@ -162,7 +162,7 @@ def _gradient_of_setting(
     intercept: NDArray[np.float64],
 ) -> tuple[NDArray[Any], ...]:
     """The scores of the rows, and the gradient, squares and intercept of a `Gradient`."""
-    gradient = np.zeros(weights.shape, np.float32)
+    gradient = np.zeros(weights.shape, np.float32 if problem.compiled else np.float64)
     squares = np.zeros_like(gradient) if problem.config.accumulate == "row" else _NO_SQUARES
     intercept_sums = np.zeros((2, problem.n_outputs))
     scores = np.empty((rows.n_rows, problem.n_outputs))
