@@ -365,3 +365,27 @@ def test_an_estimator_with_own_objects_resumes_from_its_checkpoints(tmp_path):
     model.set_params(checkpoints=str(tmp_path / "run"))
     for _ in range(2):
         assert model.fit(X, y[:, 0] > 0).model_.digest == digest
+
+
+class OwnGamma(OwnPoisson):
+    """The gamma loss, which is for labels above 0 alone."""
+
+    label_range = (1e-3, np.inf)
+
+    def value(self, scores, labels):
+        logs = np.log(np.where(labels > 0.0, labels, np.nan))
+        return labels * np.exp(-scores) + scores - logs - 1.0
+
+    def slope(self, scores, labels):
+        return 1.0 - labels * np.exp(-scores)
+
+
+@pytest.mark.parametrize("batch_size", [1, 20])
+@pytest.mark.parametrize("label_range", [(1e-3, np.inf), (-np.inf, np.inf)])
+def test_labels_that_the_data_does_not_have_are_not_asked_for(label_range, batch_size):
+    data = make_data(labels="real")
+    for index in range(len(data.partitions)):
+        data.read(index).labels[:] = 2.0 + np.abs(data.read(index).labels)
+    loss = altered(OwnGamma(), label_range=label_range)
+    result = dadagrad.train(data, loss=loss, step_size=0.1, batch_size=batch_size)
+    assert np.isfinite(result.report["progressive_loss"])

@@ -13,7 +13,7 @@ import numpy as np
 
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.rows import Rows
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, TrainingError
 from dadagrad.kernels import is_compiled
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked
@@ -91,7 +91,8 @@ def compile_kernels(problem: Problem, messages: Callable[[str], None]) -> float:
     )
     # The rows have some of the features, not all. One setting of a grid has the types of all.
     problem = replace(problem, config=few, configs=(), n_features=3)
-    with _one_at_a_time(first.stats.cache_path):
+    # An own loss may have no value at labels that the data does not have.
+    with _one_at_a_time(first.stats.cache_path), suppress(TrainingError):
         _run(problem)
     _warm.add(kind)
     return time.perf_counter() - begun
@@ -195,8 +196,9 @@ def _run(problem: Problem) -> None:
 
 def _two_rows(problem: Problem) -> Rows:
     """Two rows of one query, whose classes are those of the data."""
+    numbers = tuple(np.clip((0.0, 1.0), *problem.loss.label_range))
     labels = [
-        (column.values if problem.loss.classifies else None) or (0.0, 1.0)
+        (column.values if problem.loss.classifies else None) or numbers
         for column in problem.label_columns
     ]
     return Rows(
