@@ -5,6 +5,7 @@ import graphlib
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,18 @@ def module_name(path):
 
 
 MODULES = {module_name(path): path for path in FILES}
-TREES = {path: ast.parse(path.read_text("utf-8")) for path in FILES}
+
+
+@cache
+def tree(path):
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text("utf-8"))
 
 
 def imported_modules(name):
     """Modules of the package that a module imports, at its top or anywhere inside."""
     modules = set()
-    for node in ast.walk(TREES[MODULES[name]]):
+    for node in ast.walk(tree(MODULES[name])):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -93,8 +99,8 @@ def test_a_file_is_short_unless_it_is_compiled():
 
 def test_a_docstring_begins_with_a_noun_or_an_imperative():
     clumsy = []
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
+    for path in FILES:
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 text = ast.get_docstring(node) or ""
                 if CLUMSY_STARTS.match(text):

@@ -10,7 +10,6 @@ import onnxruntime
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-import skops.io
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -134,6 +133,8 @@ def test_onnx_predicts_from_ids_and_values(loss, n_classes, calibration):
     [("hinge", 2), ("logistic", 3), ("softmax", 2), ("softmax", 3), ("squared", 2)],
 )
 def test_an_estimator_of_scikit_learn_predicts_alike(tmp_path, loss, n_classes):
+    import skops.io  # which takes a second
+
     model, X = numbers(loss, n_classes)
     file = tmp_path / "estimator.skops"
     dadagrad.export(model, file)
