@@ -69,8 +69,16 @@ SECONDS_BACK = 5.0
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("rows", [{"batch_size": 60}, {"streams": 4}], ids=["batches", "streams"])
-@pytest.mark.parametrize("place", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("place", "rows"),
+    [
+        pytest.param("threads", {"batch_size": 60}),
+        pytest.param("threads", {"streams": 4}, marks=pytest.mark.slow),
+        pytest.param("cluster", {"batch_size": 60}, marks=pytest.mark.slow),
+        pytest.param("cluster", {"streams": 4}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_a_run_has_the_same_bits(
     place, rows, nursery, clocks, data, tmp_path, request, monkeypatch
 ):

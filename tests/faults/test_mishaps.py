@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from helpers.cluster_processes import Cluster
@@ -83,12 +84,16 @@ MISHAPS = {
 }
 """Faults, and the rounds after which they happen."""
 
-FAST = (kill_one, kill_all)
+FAST = ((kill_one, CONFIG), (kill_one, STREAMS), (kill_all, CONFIG))
 
 
-@pytest.mark.parametrize("config", [CONFIG, STREAMS], ids=["batches", "streams"])
 @pytest.mark.parametrize(
-    "mishap", [pytest.param(x, marks=[] if x in FAST else pytest.mark.slow) for x in MISHAPS]
+    ("mishap", "config"),
+    [
+        pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow)
+        for case in product(MISHAPS, (CONFIG, STREAMS))
+    ],
+    ids=lambda each: getattr(each, "__name__", "streams" if each is STREAMS else "batches"),
 )
 def test_the_run_goes_on_with_the_same_bits(mishap, config, cluster, data):
     pause = 0.05 if mishap is retire_many else 0.0

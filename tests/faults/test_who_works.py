@@ -3,6 +3,8 @@
 Those without dadagrad are refused before a run begins.
 """
 
+import contextlib
+import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 from helpers.cluster_processes import Cluster
 from helpers.fault_cases import CONFIG, STREAMS, At
-from helpers.processes import dask_command, free_port, running, wait_for_port, wait_until
+from helpers.processes import free_port, running, wait_for_port, wait_until
 from helpers.training_cases import bits
 
 from dadagrad import InputError, TrainingError, ingest, train
@@ -45,7 +47,7 @@ def test_a_worker_that_joins_gets_work_at_once(cluster, data, worked):
         cluster.wait_for_workers(2)
 
     config = replace(CONFIG, passes=10)
-    result = At(10, join, pause=0.02).train(cluster, data, config)
+    result = At(10, join, pause=0.05).train(cluster, data, config)
     assert bits(result) == bits(train(data, config))
     (second,) = set(cluster.names().values()) - {first}
     # From when it first worked: about every second task.
@@ -72,15 +74,8 @@ def test_workers_that_join_hold_parts_of_the_state_of_streams(cluster, data, cap
         with cluster.client() as client:
             wait_until(lambda: all(client.run(n_held).values()), 15, "them to hold shards")
 
-    at = At(2, join)
-
-    def go_slowly(event):
-        """A process takes seconds to start, and the run has some 20 rounds."""
-        if at.is_running:
-            time.sleep(0.4)
-
-    result = train(data, STREAMS, client=cluster.address, callbacks=[at, go_slowly])
-    at.join()
+    # A process takes seconds to start, and the run has some 20 rounds.
+    result = At(2, join, pause=0.4).train(cluster, data, STREAMS)
     assert bits(result) == bits(train(data, STREAMS))
     assert "begins again" not in caplog.text
 
@@ -171,16 +166,20 @@ main()
 
 
 @pytest.mark.parametrize("who", ["the worker at tcp", "the scheduler"])
-def test_a_cluster_without_dadagrad_is_refused(who, data, tmp_path):
+def test_a_cluster_without_dadagrad_is_refused(who, nursery, data, tmp_path):
     """Training and ingest say which process lacks it; the worker outlives both."""
     port, options = str(free_port()), ("--host", "127.0.0.1", "--no-dashboard")
     address = f"tcp://127.0.0.1:{port}"
-    scheduler = dask_command("scheduler", "--port", port, *options)
-    worker = dask_command("worker", address, "--no-nanny", *options)
-    (scheduler if who == "the scheduler" else worker)[1:3] = ["-c", WITHOUT]
+    commands = {
+        "the scheduler": ("scheduler", "--port", port, *options),
+        "the worker at tcp": ("worker", address, "--no-nanny", *options),
+    }
+    without = [sys.executable, "-c", WITHOUT, *commands.pop(who)]
+    (other,) = commands.values()
     (tmp_path / "a.svmlight").write_text("1 1:1\n")
     refusal = f"{who}.* does not have dadagrad .*No module named 'dadagrad'.*; install the same rel"
-    with running(scheduler), running(worker):
+    with running(without), contextlib.ExitStack() as stack:
+        stack.callback(nursery.start("dask", *other).end)
         wait_for_port(int(port))
         for _ in range(2):
             with pytest.raises(InputError, match=refusal):

@@ -26,7 +26,8 @@ def make_dataset(path, sizes):
 class At:
     """The progress of a run, with a fault once `round_number` rounds are done.
 
-    The fault runs beside the run, on a thread of its own. Each round takes `pause` seconds more.
+    The fault runs beside the run, on a thread of its own. Each round takes `pause` seconds more
+    while the fault happens.
     """
 
     def __init__(self, round_number, fault, *, pause=0.0):
@@ -42,7 +43,8 @@ class At:
             pool = ThreadPoolExecutor(1, "fault")
             self._future = pool.submit(self._fault)
             pool.shutdown(wait=False)
-        time.sleep(self._pause)
+        if self.is_running:
+            time.sleep(self._pause)
 
     @property
     def is_running(self):
