@@ -113,8 +113,11 @@ SETTINGS = [
 
 
 @pytest.mark.timeout(600)  # some hundred deaths take minutes
-@pytest.mark.parametrize("stride", [83, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings["update"])
+@pytest.mark.parametrize(
+    ("settings", "stride"),
+    [(SETTINGS[0], 83), *(pytest.param(each, 1, marks=pytest.mark.slow) for each in SETTINGS)],
+    ids=lambda value: value["update"] if isinstance(value, dict) else str(value),
+)
 def test_a_run_dies_at_a_change_of_a_file(settings, stride, tmp_path):
     """Resumed, or begun again where it had saved nothing, it makes the same bits."""
     data = write_zarr(make_data((150,) * 2, labels="multiclass"), tmp_path / "data")

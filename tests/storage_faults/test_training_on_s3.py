@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from helpers.cluster_processes import Cluster
 from helpers.faulty_proxy import Proxy, always, mishaps
-from helpers.processes import free_port
+from helpers.processes import free_port, wait_until
 from helpers.runs import Program, refusal, saved, write_data
 from helpers.servers import BUCKET, rclone_server
 
@@ -72,7 +72,9 @@ def hindered_program(proxy, engine, nursery, name, more=None, **options):
         yield Program(nursery, f"{folder}/{name}", **options)
 
 
-@pytest.mark.parametrize(("engine", "seed"), [("threads", 0), ("cluster", 1)])
+@pytest.mark.parametrize(
+    ("engine", "seed"), [pytest.param("threads", 0, marks=pytest.mark.slow), ("cluster", 1)]
+)
 def test_a_store_with_mishaps(engine, seed, hindered, nursery):
     """One request in eight goes wrong, in every way there is; of data and of checkpoints."""
     hindered.act = mishaps(seed, MISHAPS)
@@ -89,11 +91,12 @@ def test_a_server_that_dies_and_comes_back(nursery, tmp_path, monkeypatch):
             program = Program(nursery, folder, f"{folder}/data", passes=8)
             program.environment = server.environment
             process = stack.enter_context(saved(program, 20))
-        time.sleep(1.0)
+        asked = "; trying again for up to 120 seconds"
+        wait_until(lambda: asked in process.log.read_text() or not process.alive, 60, "a retry")
         assert process.alive, process.text()
         with rclone_server(tmp_path, port):
             program.assert_undisturbed(process)
-    assert "; trying again for up to 120 seconds" in process.log.read_text()
+    assert asked in process.log.read_text()
     assert f"s3://{BUCKET} answers again" in process.log.read_text()
 
 
