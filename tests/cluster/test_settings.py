@@ -1,8 +1,10 @@
 """The settings of dadagrad in Dask's configuration, and its commands on Dask's command line."""
 
 import os
+import sys
 from functools import partial
 
+import dask.cli
 import dask.config
 import pytest
 from helpers.processes import run_python
@@ -47,10 +49,21 @@ def test_variables_go_before_files_and_files_before_defaults(tmp_path):
     assert run_python("-c", program, env=os.environ | variables).stdout == "180.0 7 15.0\n"
 
 
-def test_dask_has_the_commands_too(tmp_path):
+def test_dask_has_the_commands_too(tmp_path, monkeypatch, capsys):
     """The command `dask` of the real package finds them by the entry point of the project."""
+
+    def train(*words):
+        with monkeypatch.context() as patch:
+            patch.setattr(dask.cli.cli, "commands", {})
+            patch.setattr(sys, "argv", ["dask", "dadagrad", "train", *words])
+            with pytest.raises(SystemExit) as end:
+                dask.cli.run_cli()
+        return end.value.code, capsys.readouterr()
+
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.svm").write_text("+1 1:1\n-1 2:1\n" * 20)
-    train = ("-m", "dask", "dadagrad", "train")
-    assert "40 rows" in run_python(*train, "rows.svm", "--model", "model", cwd=tmp_path).stdout
-    failed = run_python(*train, code=2)
-    assert failed.stderr.startswith("dadagrad: error: Missing argument 'DATA...'")
+    code, said = train("rows.svm", "--model", "model")
+    assert (code, "40 rows" in said.out) == (0, True)
+    code, said = train()
+    assert code == 2
+    assert said.err.startswith("dadagrad: error: Missing argument 'DATA...'")

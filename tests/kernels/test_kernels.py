@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.processes import run_python
 from helpers.training_cases import UPDATES, as_dataset, make_data
 
 from dadagrad import train
@@ -67,21 +66,6 @@ def test_nothing_is_compiled_twice():
         compiled = len(kernel.signatures)
         train(second, update=update, loss="squared", l1=0.1, **SETTINGS)
         assert len(kernel.signatures) == compiled
-
-
-SECOND_PROCESS = """
-import numpy as np
-from dadagrad.kernels.id_sets import mark
-mark(np.zeros(1, np.int32), 1)
-print(*(sum(counts.values()) for counts in mark.stats[1:]))
-"""
-
-
-def test_a_second_process_finds_the_cache(tmp_path):
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-
-    for expected in ("0 1", "1 0"):
-        assert run_python("-c", SECOND_PROCESS, env=environment).stdout == f"{expected}\n"
 
 
 FIRST_RUN = """
