@@ -29,7 +29,7 @@ from dadagrad.training.worker.pairs import pair_rows
 
 MODES = {
     "rows": {"batch_size": 1},
-    "batches": {"batch_size": 13, "partitions_per_batch": 3},
+    "batches": {"batch_size": 7, "partitions_per_batch": 3},
     "streams": {"batch_size": 1, "streams": 3, "rounds": 4},
 }
 
@@ -282,7 +282,7 @@ def make_labelled(loss, labels, weights):
         labels = "multiclass" if loss.couples else "relevance"
     elif not loss.classifies:
         labels = "real"
-    made = make_data((16, 9, 20, 5), labels=labels, weighted=weights != "none", entries=20)
+    made = make_data((8, 5, 10, 3), labels=labels, weighted=weights != "none", entries=20)
     parts = [made.read(number) for number in range(len(made.partitions))]
     if loss.link == "log":
         parts = [replace(rows, labels=np.abs(np.round(rows.labels))) for rows in parts]
