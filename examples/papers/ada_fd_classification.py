@@ -161,7 +161,7 @@ def load(source: Source, options: Options) -> tuple[Rows, str]:
 
         x, y, test_x, test_y = load_svmlight_files([str(path) for path in files])
         return Rows(x.toarray(), y, test_x.toarray(), test_y), source.name
-    part, most = options.choose((0.01, 60), (0.1, 3_000), (1.0, 6_000))
+    part, most = options.choose((0.01, 20), (0.1, 3_000), (1.0, 6_000))
     n_features = max(int(part * source.n_features), 20)
     n_train, n_test = min(source.n_train, most), min(source.n_test, 1_000)
     rng = np.random.default_rng(0)

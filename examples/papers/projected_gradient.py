@@ -100,7 +100,7 @@ NOTHING = Curve([], [], np.empty(0))
 
 
 def run(options: Options) -> Outcome:
-    sizes: tuple[int, ...] = options.choose((40,), (800,), (800, 4_000))
+    sizes: tuple[int, ...] = options.choose((16,), (800,), (800, 4_000))
     lines, plots = [], []
     problems: list[tuple[str, str, Callable[[], dict[str, Curve]]]] = [
         (
@@ -291,7 +291,7 @@ def on_text(options: Options) -> dict[str, Curve]:
     """Gaps on text: all rows, a quarter of them, and one."""
     if options.quick:
         digits = sets.digits()
-        x, labels, radius, seconds = digits.x, digits.y == 1, 20.0, 0.01
+        x, labels, radius, seconds = digits.x, digits.y == 1, 20.0, 0.004
     else:
         x, labels = sets.reviews(options, 400)
         x, labels, radius, seconds = x[::8], labels[::8], 200.0, 0.8
@@ -315,7 +315,7 @@ def on_digits(options: Options, radius: float) -> dict[str, Curve]:
     x = kernel(data.x[order[:n_rows]].toarray()).astype(np.float64)
     y = np.where(data.y[order[:n_rows], None] == np.arange(data.y.max() + 1), 1.0, -1.0)
     task = Task(x, y, Softmax())
-    seconds = options.choose(0.01, 0.8, 12.0)
+    seconds = options.choose(0.004, 0.8, 12.0)
     return compare(task, against_eg(task, radius, 0.01, "1 %"), seconds)
 
 
