@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -145,15 +144,12 @@ def test_dask_shows_the_page_the_figures_and_the_workers(tmp_path):
     url, seen = write_zarr(make_data((60, 50, 40, 70)), tmp_path / "data"), []
     cursors = []
     config = TrainConfig(step_size=0.3, streams=2, rounds=8, passes=2)
-    with local_cluster(2) as cluster, Client(cluster) as client:
+    with local_cluster(2, processes=False) as cluster, Client(cluster) as client:
         root = re.sub("/status$", "", client.dashboard_link).replace("0.0.0.0", "127.0.0.1")
 
         def look(event):
             if event.cursor.round == 3 and event.pass_number == 1:
-                client.run(
-                    partial(signal.raise_signal, signal.SIGKILL),
-                    workers=[next(iter(client.nthreads()))], on_error="return",
-                )  # fmt: skip
+                cluster.sync(cluster.workers[0].close, executor_wait=False)
             seen.append(json.loads(get(f"{root}/dadagrad/report.json")))
             cursors.append(event.cursor)
 
