@@ -9,7 +9,7 @@ import pytest
 from helpers.cluster_processes import Cluster, Nursery
 from helpers.faulty_proxy import Proxy, once_at
 from helpers.processes import wait_until
-from helpers.servers import BUCKET, moto_server
+from helpers.servers import BUCKET, rclone_server
 
 from dadagrad import InputError, ingest, train
 from dadagrad.data.ingest import output
@@ -133,7 +133,7 @@ def test_an_ingest_that_lives_is_not_taken_for_dead(tmp_path, monkeypatch):
 
 def test_a_store_is_asked_again_after_a_process_was_suspended(tmp_path, monkeypatch):
     """Requests that were under way have failed meanwhile: the store is asked again."""
-    with moto_server(tmp_path) as server, Proxy(server) as proxy:
+    with rclone_server(tmp_path) as server, Proxy(server) as proxy:
         proxy.server.set_environment(monkeypatch)
         storage = Storage(f"s3://{BUCKET}/run")
         storage.put("manifest-1", b"")
