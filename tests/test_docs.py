@@ -118,7 +118,7 @@ def test_snippets_run(files, tmp_path, monkeypatch, page):
     if "tcp://" not in (ROOT / page).read_text("utf-8"):
         run_blocks(page, places, "--overwrite")
         return
-    with local_cluster(1) as cluster:
+    with local_cluster(1, processes=False, protocol="tcp") as cluster:
         run_blocks(page, places | {"tcp://host:8786": cluster.scheduler_address}, "--overwrite")
 
 
