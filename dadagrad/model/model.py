@@ -15,8 +15,8 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
@@ -59,6 +59,17 @@ _FIELDS = {"schema": dict, "loss": str, "task": str, "report": dict, "digest": s
 _PARTS = re.compile(r"parts-[0-9a-f]{32}")
 
 logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def _advising() -> Iterator[None]:
+    """Say what to do about a model that is damaged."""
+    try:
+        yield
+    except CorruptionError as error:
+        raise CorruptionError(
+            f"{error}; restore the model from a copy, or train it again"
+        ) from None
 
 
 class Model(LinearModel):
@@ -153,6 +164,7 @@ class Model(LinearModel):
         sync(storage, [DOCUMENT])
 
     @classmethod
+    @_advising()
     def load(cls, url: str | os.PathLike[str] | Storage) -> Model:
         """Read a model that `save` wrote.
 
@@ -171,6 +183,7 @@ class Model(LinearModel):
                     raise
 
     @classmethod
+    @_advising()
     def load_state(cls, url: str | os.PathLike[str] | Storage) -> dict[str, AnyArray]:
         """Read the arrays of the state that was saved with a model; none without a state."""
         storage = url if isinstance(url, Storage) else Storage(url)
