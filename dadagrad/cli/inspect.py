@@ -95,7 +95,7 @@ def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
         "weighted": data.schema.weighted,
         "digest": data.digest,
         "labels": [column.to_report() for column in data.schema.label_columns],
-        "feature_space": data.schema.to_json()["feature_space"],
+        "feature_space": data.schema.feature_space.plain or None,
         "provenance": getattr(data, "provenance", None),
     }
 

@@ -95,6 +95,6 @@ class FeatureSpace:
         return ["format"] if "format" in differing else differing
 
     def columns_differ(self, other: FeatureSpace) -> bool:
-        """True if the columns of both matrices have names that are not the same."""
+        """True if both spaces have names of columns, and these differ."""
         names = self.plain.get("names")
         return names is not None and other.plain.get("names", names) != names

@@ -114,7 +114,7 @@ def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Docu
         "outputs": model.n_outputs,
         "nonzeros": int(np.count_nonzero(model.weights)),
         "digest": model.digest,
-        "feature_space": model.schema.to_json()["feature_space"],
+        "feature_space": model.feature_space.plain or None,
     }
     for name in ("curve", "sweep", "holdout"):
         if report.get(name):

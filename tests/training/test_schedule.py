@@ -134,6 +134,10 @@ def test_passes_have_orders_of_their_own_when_shuffled():
 # Streams.
 
 
+def n_groups_of(n_streams):
+    return min(n_streams, max(MIN_GROUPS, -(-n_streams // GROUP)))
+
+
 @given(streams)
 def test_each_group_of_streams_learns_from_its_own_block_in_order(schedule):
     """After the rows of the first pass that one stream has learned from alone.
@@ -141,7 +145,7 @@ def test_each_group_of_streams_learns_from_its_own_block_in_order(schedule):
     Every second group takes the partitions of its block from the last to the first.
     """
     n_rows, n_streams = sum(schedule.partition_rows), schedule.streams
-    n_groups = min(n_streams, max(MIN_GROUPS, -(-n_streams // GROUP)))
+    n_groups = n_groups_of(n_streams)
     firsts = [n_streams * group // n_groups for group in range(n_groups + 1)]
     edges = [n_rows * first // n_streams for first in firsts]
     for pass_number in range(schedule.passes):
@@ -205,7 +209,7 @@ def test_rounds_grow_with_the_data_seen(passes, n_streams, first_rounds):
 def test_many_streams_have_few_partitions_open(n_streams, n_partitions):
     """Rows of all streams of a group are neighbours: in one partition, or at the end of one."""
     schedule = StreamSchedule((40_000,) * n_partitions, streams=n_streams)
-    n_groups = min(n_streams, max(MIN_GROUPS, -(-n_streams // GROUP)))
+    n_groups = n_groups_of(n_streams)
     for round_ in all_rounds(schedule):
         assert len({slice_.reading for slice_ in round_.slices}) <= 2 * n_groups
 

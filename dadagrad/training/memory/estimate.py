@@ -28,6 +28,7 @@ from dadagrad.training.schedule import Cursor, Schedule, Slice, n_prefetched
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
 from dadagrad.training.step_size import GRID, first_rows
+from dadagrad.training.worker.compute import gradient_dtype
 
 MAX_BATCHES = 1_000
 MAX_SLICES = 20_000
@@ -49,7 +50,6 @@ _MALLOC_KEPT = 24 << 20
 """Bytes that the C library keeps after the trial of step sizes."""
 _CLIENT_LIBRARIES, _WORKER_LIBRARIES = 30 << 20, 230 << 20
 """Bytes that the client of a cluster adds to a process, and of a worker before its first task."""
-
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -82,7 +82,8 @@ class _Learning:
     """Facts of the slices that are learned from side by side.
 
     `rounds` has a line of `Sizes` for each batch or round of streams, `largest` the largest of
-    each size in one slice, and `together` in one round. `work` is the memory of one slice.
+    each size in one slice, and `together` in one round. `work` is the memory of one slice, and
+    `reading` the most that reading a partition takes in addition to its `decoded` rows.
     """
 
     rounds: FloatArray
@@ -91,6 +92,7 @@ class _Learning:
     work: int
     n_open: int
     decoded: Sequence[int]
+    reading: int
 
     @property
     def moved(self) -> int:
@@ -127,7 +129,7 @@ def estimate_run(
         rows = learning.open_bytes([8 * partition.n_local for partition in data.partitions])
         step = _MESSAGES * learning.moved + _FINISHED_TASKS + merging
     else:
-        rows = learning.open_bytes(learning.decoded) + threads * _largest_reading(data)
+        rows = learning.open_bytes(learning.decoded) + threads * learning.reading
         step = _slice_bytes(data, problem, learning, threads) + merging
     step += _plain_bytes(problem)
     # Early stopping keeps the best state so far.
@@ -178,7 +180,8 @@ def _learning(
     arrays = _COUPLED_SCORES if problem.loss.couples else _SCORES
     work = int(4 * largest.nnz) + int(arrays * 8 * problem.n_outputs * largest.rows)
     decoded = [decoded_bytes(data, partition) for partition in data.partitions]
-    return _Learning(rounds, largest, together, work, n_open, decoded)
+    reading = max(reading_bytes(data, partition) for partition in data.partitions)
+    return _Learning(rounds, largest, together, work, n_open, decoded, reading)
 
 
 def _worker_bytes(
@@ -201,7 +204,7 @@ def _worker_bytes(
         step = _slice_bytes(data, problem, learning, threads) + merging // n_workers
     parts = {
         "libraries": _WORKER_LIBRARIES,
-        "reading": threads * (_largest_reading(data) + max(learning.decoded)),
+        "reading": threads * (learning.reading + max(learning.decoded)),
         "step": step + 2 * learning.moved,
         "state": held,
         "cache": min(kept, cache_bytes(limit, _WORKER_LIBRARIES)),
@@ -267,10 +270,6 @@ def reading_bytes(data: Dataset, partition: Partition) -> int:
     return int(share * decoded_bytes(data, partition))
 
 
-def _largest_reading(data: Dataset) -> int:
-    return max(reading_bytes(data, partition) for partition in data.partitions)
-
-
 def _first_rounds(
     schedule: Schedule, config: TrainConfig, threads: int
 ) -> tuple[list[list[Slice]], int]:
@@ -288,10 +287,13 @@ def _first_rounds(
     return slices[-max(1, MAX_SLICES // max(map(len, slices))) :], min(n_used + n_ahead, n_readings)
 
 
+def _gradient_bytes(problem: Problem) -> int:
+    return np.dtype(gradient_dtype(problem)).itemsize * problem.n_outputs
+
+
 def _slice_sizes(problem: Problem, partition: Partition, slice_: Slice) -> Sizes:
-    down, up = 4 * problem.n_outputs, (8 - 4 * problem.compiled) * problem.n_outputs
-    if problem.config.accumulate == "row":
-        up *= 2
+    down = 4 * problem.n_outputs
+    up = _gradient_bytes(problem) * (1 + (problem.config.accumulate == "row"))
     nnz = partition.nnz * slice_.n_rows / partition.n_rows
     touched = touched_features(nnz, partition)
     positions = packed_bytes(touched, partition.n_local)
@@ -316,7 +318,7 @@ def _slice_bytes(data: Dataset, problem: Problem, learning: _Learning, threads: 
         feature = (9 + 5 * problem.averages) * problem.group_width + 8 * lazy
         n_local = max(partition.n_local for partition in data.partitions)
         return work + at_once * feature * n_local
-    return threads * (work + (8 - 4 * problem.compiled) * problem.n_outputs * touched)
+    return threads * (work + _gradient_bytes(problem) * touched)
 
 
 def _round_bytes(problem: Problem, schedule: Schedule, together: Sizes) -> int:

@@ -154,6 +154,11 @@ def _gradient(
     return Result(metrics, change)
 
 
+def gradient_dtype(problem: Problem) -> type[np.floating[Any]]:
+    """The type of the gradients of slices; see `Gradient`."""
+    return np.float32 if problem.compiled else np.float64
+
+
 def _gradient_of_setting(
     problem: Problem,
     rows: Rows,
@@ -162,7 +167,7 @@ def _gradient_of_setting(
     intercept: NDArray[np.float64],
 ) -> tuple[NDArray[Any], ...]:
     """The scores of the rows, and the gradient, squares and intercept of a `Gradient`."""
-    gradient = np.zeros(weights.shape, np.float32 if problem.compiled else np.float64)
+    gradient = np.zeros(weights.shape, gradient_dtype(problem))
     squares = np.zeros_like(gradient) if problem.config.accumulate == "row" else _NO_SQUARES
     intercept_sums = np.zeros((2, problem.n_outputs))
     scores = np.empty((rows.n_rows, problem.n_outputs))
