@@ -58,7 +58,7 @@ def finish(
     *,
     auto: bool = False,
 ) -> None:
-    """Save and report the model of a complete run; `Interrupted` if the run was stopped.
+    """Report the model that a complete run has saved; `Interrupted` if the run was stopped.
 
     `notes` are those of the command line in the checkpoints of the run. `auto` is True if the run
     has chosen the step size.
@@ -66,8 +66,7 @@ def finish(
     holdout = notes.get("holdout")
     shown: dict[str, Any] = {"model": model if result.complete else None} | result.report
     if result.complete:
-        result.save(model, keep_state=notes.get("keep_state"))
-        shown["digest"] = result.model.digest
+        shown["digest"] = result.digest
         if holdout is not None:
             display.say(f"evaluating on {holdout}")
             measured = dadagrad.evaluate(result.model, holdout, curves=True)
@@ -76,11 +75,11 @@ def finish(
     if display.as_json:
         print_json(shown)
     elif result.complete:
-        lines = run_lines(result.report, result.model.loss, auto=auto)
+        lines = run_lines(result.report, result.loss, auto=auto)
         if "holdout" in shown:
             measured = shown["holdout"]
             name = f"of {measured['rows']:,} rows" if holdout is None else last_part(holdout)
-            text = metrics_text(measured, result.model.loss)
+            text = metrics_text(measured, result.loss)
             lines.insert(-1, f"  {'holdout ' + name:<25} {text}")
         next_command = f"dadagrad evaluate {shlex.quote(model)} DATA"
         display.show_lines([*lines, f"Model saved to {model}. Next: {next_command}"])

@@ -173,7 +173,9 @@ def train(
     config = make_config(None if initial is None else initial.config, values)
     rows = rows if initial is None else initial.adopt(rows)
     if model is None or dry_run:
-        prediction = dadagrad.dry_run(rows, config, **resources, checkpoints=checkpoints)
+        prediction = dadagrad.dry_run(
+            rows, config, **resources, checkpoints=checkpoints, save_to=model
+        )
         show_dry_run(prediction, display)
         return
     holdout = None if holdout is None else absolute(holdout)
@@ -204,6 +206,8 @@ def train(
         checkpoints=None if checkpoints is None else absolute(checkpoints),
         metadata=metadata,
         initial_model=initial,
+        save_to=metadata["model"],
+        keep_state=keep_state,
         on_error=on_error,
         trace=trace,
     )
@@ -319,6 +323,8 @@ def _resume(
         save_every=notes.get("save_every"),
         save_seconds=notes.get("save_seconds", SAVE_SECONDS),
         keep=notes.get("keep", KEEP),
+        save_to=notes["model"],
+        keep_state=notes.get("keep_state"),
         on_error=on_error,
         trace=trace,
     )

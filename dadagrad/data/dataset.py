@@ -236,6 +236,11 @@ class Dataset(ABC):
         """Names of those `ids` that have one."""
         return {}
 
+    @property
+    def has_names(self) -> bool:
+        """True if features have names."""
+        return any(source.has_names for source in self.sources if source is not self)
+
     def tags(self, partition: int) -> NDArray[Any] | None:
         """Names of the rows of a partition; None if they have none."""
         return None
@@ -360,6 +365,10 @@ class MemoryDataset(Dataset):
         if not self._names:  # there may be millions of ids
             return {}
         return {feature: self._names[feature] for feature in ids.tolist() if feature in self._names}
+
+    @property
+    def has_names(self) -> bool:
+        return bool(self._names)
 
 
 def describe_rows(number: int, rows: Rows) -> Partition:

@@ -6,7 +6,6 @@ which take milliseconds to start: `RowReader` has the formulas of `TableEncoder`
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +20,7 @@ from dadagrad.data.rows import Entries, Rows
 from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
 from dadagrad.model.id_reader import IdReader
+from dadagrad.model.stored_weights import model_digest, range_digests
 from dadagrad.optim.calibration import Calibration, Uncalibrated, probabilities
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
 from dadagrad.problem import Task, has_classes
@@ -118,11 +118,8 @@ class LinearModel:
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of the little-endian bytes of the weights, the ids and the intercepts."""
-        digest = hashlib.sha256()
-        for array, dtype in ((self.weights, "<f4"), (self.ids, "<i8"), (self.intercept, "<f8")):
-            digest.update(np.ascontiguousarray(array, dtype).data)
-        return digest.hexdigest()
+        """The `model_digest` of the weights and intercepts: equal for equal bits alone."""
+        return model_digest(range_digests(self.ids, self.weights), self.intercept)
 
     @cached_property
     def effects(self) -> NDArray[np.float32]:

@@ -1,45 +1,33 @@
-"""Models: the weights that a run has learned, how they predict, and how they are stored.
-
-A stored model is a folder of any store::
-
-    parts-9f...c1/000-00000.zst    the arrays, compressed
-    model.json                     written last; names every part, its size and sha256
-
-Parts are never overwritten: a model is replaced by writing new parts and then ``model.json``, in
-one atomic write. The parts of the old model are removed last.
-"""
+"""Models: the weights that a run has learned, how they predict, and how they are stored."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
-import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from dadagrad._version import __version__
 from dadagrad.data.dataset import Schema
-from dadagrad.errors import CorruptionError, DadagradError, InputError, MissingKey, StorageError
+from dadagrad.errors import CorruptionError, DadagradError, InputError, MissingKey
 from dadagrad.model.base import LinearModel
 from dadagrad.model.facts import model_facts
+from dadagrad.model.stored_weights import StoredWeights, model_digest
+from dadagrad.model.writer import DOCUMENT, ModelWriter
 from dadagrad.optim.calibration import CALIBRATIONS
 from dadagrad.optim.registry import describe
 from dadagrad.storage.arrays import (
     AnyArray,
-    ArrayRecord,
     read_arrays,
     read_records,
     sync,
     write_arrays,
 )
 from dadagrad.storage.documents import (
-    Content,
     check_format,
     content_at,
     fields,
@@ -51,14 +39,11 @@ from dadagrad.storage.documents import (
 from dadagrad.storage.store import Storage
 from dadagrad.summary import html_table
 
-VERSION = 1
-DOCUMENT = "model.json"
+VERSIONS = (1, 2)
+"""Versions that are read, of which the last is written; the first has other digests."""
 _STATE = "state."  # begin of the names of the arrays of a state of training
 
 _FIELDS = {"schema": dict, "loss": str, "task": str, "report": dict, "digest": str}
-_PARTS = re.compile(r"parts-[0-9a-f]{32}")
-
-logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -122,39 +107,8 @@ class Model(LinearModel):
         old model or the new one, at any time. Raises `InputError` if the folder holds a dataset or
         checkpoints, and `StorageError` if the store fails.
         """
-        storage = url if isinstance(url, Storage) else Storage(url)
-        content = content_at(storage)
-        if content not in (None, Content.MODEL):
-            raise InputError(
-                f"{storage.url} holds {content}; save the model to a folder of its own"
-            )
-        old_folders = _part_folders(storage) if content else set()
-        folder = f"parts-{uuid4().hex}"
-        with storage.without_empty_folders():
-            try:
-                named_state = {_STATE + name: array for name, array in (state or {}).items()}
-                records = write_arrays(storage, folder, self._arrays() | named_state)
-                document = seal(
-                    self._to_json(records), f"the description of the model at {storage.url}"
-                )
-            except BaseException:
-                with suppress(StorageError):
-                    storage.delete_prefix(folder)
-                raise
-            try:
-                storage.put(DOCUMENT, document)
-            except StorageError:
-                if storage.is_local:  # another store may have got it
-                    storage.delete_prefix(folder)
-                raise
-        sync(storage, [DOCUMENT])
-        # Only the parts of the replaced model: others may belong to a save in progress.
-        try:
-            for old in old_folders:
-                storage.delete_prefix(old)
-            storage.remove_leftovers()
-        except StorageError as error:
-            logger.warning("could not remove the parts of the replaced model: %s", error)
+        with ModelWriter(url) as writer:
+            write_model(writer, self, state or {})
 
     def save_report(self, url: str | os.PathLike[str] | Storage) -> None:
         """Write the report of this model in place of the report of the same model at `url`."""
@@ -193,35 +147,10 @@ class Model(LinearModel):
         arrays = read_arrays(storage, records_of_state, place)
         return {name.removeprefix(_STATE): array for name, array in arrays.items()}
 
-    def _arrays(self) -> dict[str, AnyArray]:
-        names = json.dumps({str(key): name for key, name in sorted(self.names.items())})
-        return {
-            "ids": self.ids,
-            "weights": self.weights,
-            "intercept": self.intercept,
-            # There can be millions of names, and arrays are compressed.
-            "names": np.frombuffer(names.encode(), np.uint8),
-        }
-
-    def _to_json(self, records: tuple[ArrayRecord, ...]) -> dict[str, Any]:
-        return {
-            "format": "dadagrad-model",
-            "version": VERSION,
-            "library": __version__,
-            "digest": self.digest,
-            "loss": self.loss,
-            "task": self.task,
-            "calibration": describe(self.calibration),
-            "link": self.link,
-            "schema": to_plain(self.schema.to_json(), "schema"),
-            "arrays": [asdict(record) for record in records],
-            "report": to_plain(self.report, "report"),
-        }
-
     @classmethod
     def _from_json(cls, storage: Storage, document: dict[str, Any]) -> Model:
         place = f"{storage.url}: {DOCUMENT}"
-        check_format(document, "model", VERSION, place)
+        check_format(document, "model", VERSIONS, place)
         content = fields(document, _FIELDS, place)
         records = read_records(document, place)
         records_of_model = tuple(record for record in records if not record.name.startswith(_STATE))
@@ -250,8 +179,6 @@ class Model(LinearModel):
         for name in ("weights", "intercept"):
             if not np.isfinite(arrays[name]).all():
                 raise CorruptionError(f"{place}: the {name} are not finite")
-        if model.digest != content["digest"]:
-            raise CorruptionError(f"{place} names another digest than that of its arrays")
         return model
 
 
@@ -264,10 +191,36 @@ def _read_document(storage: Storage) -> dict[str, Any]:
         raise InputError(f"no model at {storage.url}: {reason}") from None
 
 
-def _part_folders(storage: Storage) -> set[str]:
-    """Return the folders of parts of the model at `storage`; none if its document is damaged."""
-    with suppress(CorruptionError, MissingKey):
-        records = read_records(read_sealed(storage, DOCUMENT, storage.url), storage.url)
-        folders = {part.key.partition("/")[0] for record in records for part in record.parts}
-        return set(filter(_PARTS.fullmatch, folders))
-    return set()
+def write_model(
+    writer: ModelWriter,
+    model: Model,
+    state: Mapping[str, AnyArray],
+    weights: StoredWeights | None = None,
+) -> None:
+    """Write a model as `Model.save` does; its weights may be in the folder of `writer` already."""
+    storage, folder = writer.storage, writer.folder
+    if weights is None:
+        weights = StoredWeights.write(storage, f"{folder}/weights", model.ids, model.weights)
+    names = json.dumps({str(key): name for key, name in sorted(model.names.items())})
+    arrays: dict[str, AnyArray] = {
+        "intercept": model.intercept,
+        # There can be millions of names, and arrays are compressed.
+        "names": np.frombuffer(names.encode(), np.uint8),
+        **{_STATE + name: array for name, array in state.items()},
+    }
+    records = weights.records + write_arrays(storage, folder, arrays)
+    writer.commit(
+        {
+            "format": "dadagrad-model",
+            "version": VERSIONS[-1],
+            "library": __version__,
+            "digest": model_digest(weights.digests, model.intercept),
+            "loss": model.loss,
+            "task": model.task,
+            "calibration": describe(model.calibration),
+            "link": model.link,
+            "schema": to_plain(model.schema.to_json(), "schema"),
+            "arrays": [asdict(record) for record in records],
+            "report": to_plain(model.report, "report"),
+        }
+    )

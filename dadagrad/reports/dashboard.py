@@ -123,6 +123,8 @@ class Dashboard(Callback):
         try:
             if event.result is None:
                 self._update(status="failed", error=str(event.error) or repr(event.error))
+            elif event.result.digest is None:  # the weights stayed on the workers
+                self._update(status="stopped")
             else:
                 saved = self.document["checkpoints"]
                 self._show(describe_model(event.result.model) | {"checkpoints": saved})

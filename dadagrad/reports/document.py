@@ -179,8 +179,10 @@ def _model_of(snapshot: Snapshot, url: str) -> Model | None:
     skipped = meta.get("skipped")
     on_error: OnError = "raise" if skipped is None else "skip"
     resources = Resources(threads=1)
-    silent = {"messages": lambda message: None}
-    run = Run(data, config, resources, on_error=on_error, skipped=skipped, **silent)
+    run = Run(
+        data, config, resources,
+        on_error=on_error, skipped=skipped, messages=lambda message: None,
+    )  # fmt: skip
     run.problem, start = restore(snapshot, run.problem, url)
     done = start.place.cursor.pass_number >= config.passes
     watcher = Watcher(seconds_before=start.seconds)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -46,18 +46,18 @@ def fields(plain: object, kinds: Mapping[str, type[Any]], place: str) -> dict[st
     return {name: field(plain, name, kind, place) for name, kind in kinds.items()}
 
 
-def check_format(body: Mapping[str, Any], name: str, version: int, place: str) -> None:
-    """Check that a document is `name`, in this `version`.
+def check_format(body: Mapping[str, Any], name: str, versions: Sequence[int], place: str) -> None:
+    """Check that a document is `name`, in one of these `versions`.
 
     Raises `CorruptionError` if it is another thing, `UnknownVersion` if it has another version.
     """
     if body.get("format") != f"dadagrad-{name}":
         raise CorruptionError(f"{place} is not the description of a {name}")
     given_version = field(body, "version", int, place)
-    if given_version != version:
+    if given_version not in versions:
         raise UnknownVersion(
             f"{place} has format version {given_version}, and this is dadagrad {__version__}, "
-            f"which reads version {version}; use the release that wrote it"
+            f"which reads version {' or '.join(map(str, versions))}; use the release that wrote it"
         )
 
 

@@ -234,7 +234,7 @@ class EndEvent:
         result, error = self.result, self.error
         return {
             "report": None if result is None else result.report,
-            "digest": None if result is None else result.model.digest,
+            "digest": None if result is None else result.digest,
             "error": None if error is None else repr(error),
         }
 

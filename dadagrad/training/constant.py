@@ -1,7 +1,8 @@
-"""Loss and error of the best constant scores, which a model must beat."""
+"""Loss and error of the best constant scores, which a model must beat, and rows sorted by label."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -11,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset, LabelColumn
+from dadagrad.data.rows import Rows
 from dadagrad.errors import name_options
 from dadagrad.optim.calibration import Histogram, bin_scores
 from dadagrad.problem import Problem
 from dadagrad.training.progressive import ProgressiveMetrics
+
+logger = logging.getLogger(__name__)
 
 _Sample: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Labels and weights of rows."""
@@ -112,6 +116,23 @@ def _of_histogram(problem: Problem, histogram: Histogram) -> dict[str, float]:
         "loss": float((histogram * np.stack(losses, axis=1)).sum() / total),
         "error": float((histogram * wrong).sum() / total),
     }
+
+
+def warn_of_order(problem: Problem, rows: Rows, *, is_temporary: bool) -> None:
+    """Warn if rows of the data, which may be `is_temporary`, are sorted by label."""
+    labels = rows.labels[:, 0]
+    if rows.weights is not None:  # those of a partition that is skipped are all 0
+        labels = labels[rows.weights > 0.0]
+    if in_order(labels, problem.label_columns[0]):
+        remedy = "write the data again with `dadagrad ingest`, which shuffles all rows"
+        if is_temporary:
+            remedy = "shuffle them"
+            if not problem.config.shuffle:
+                remedy += name_options(", or leave out --no-shuffle")
+        logger.warning(
+            "the labels come in order: training learns little from rows that are sorted by "
+            f"label, and its error before learning is far too low; {remedy}"
+        )
 
 
 def in_order(labels: NDArray[np.float64], column: LabelColumn) -> bool:

@@ -74,6 +74,7 @@ def dry_run(
     client: Any = None,
     memory: int | None = None,
     checkpoints: str | None = None,
+    save_to: str | None = None,
     **settings: Any,
 ) -> DryRun:
     """Estimate what `dadagrad.train` would take with the same arguments.
@@ -93,7 +94,7 @@ def dry_run(
     resources = Resources(threads, workers, client, memory)
     on_cluster = resources.on_cluster
     config = resolve_config(data, make_config(config, settings), on_cluster=on_cluster)
-    run = Run(data, config, resources)
+    run = Run(data, config, resources, save_to=save_to)
     limits = _worker_limits(resources)
     estimate = run.estimate(limits, checkpoints=checkpoints is not None)
     shortage = memory_shortage(estimate, run.problem, memory, limits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +16,17 @@ from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import skipping
 from dadagrad.data.views import hold_out
-from dadagrad.errors import DadagradError, InputError, OnError, TrainingError, name_options
+from dadagrad.errors import DadagradError, InputError, OnError, TrainingError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.model import Model
+from dadagrad.model.writer import ModelWriter
 from dadagrad.optim.losses import Loss
 from dadagrad.problem import Problem, make_problem
 from dadagrad.storage.memory import trim_malloc
 from dadagrad.training.callbacks import BeginEvent, Callback
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
 from dadagrad.training.column_scales import measure_scales
-from dadagrad.training.constant import constant_metrics, in_order, worse_than_constant
+from dadagrad.training.constant import constant_metrics, warn_of_order, worse_than_constant
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
@@ -33,11 +34,12 @@ from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
-from dadagrad.training.memory.workers import WorkerMemory
-from dadagrad.training.result import TrainResult, make_model, make_report
+from dadagrad.training.memory.workers import WorkerMemory, stays_on_workers
+from dadagrad.training.result import TrainResult, make_model, make_report, write_result
 from dadagrad.training.schedule import Cursor, make_schedule, n_prefetched, with_batch_size
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
 from dadagrad.training.state import zero_state
+from dadagrad.training.state.compiled import RemoteWeights
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.worker.partition_reader import Loader
 
@@ -77,6 +79,10 @@ class Run:
     schedule : Schedule
     messages : callable
         Called with messages for people.
+    save_to : str or None
+        URL at which the model is saved at the end.
+    keep_state : bool or None
+        See `TrainResult.save`.
     """
 
     def __init__(
@@ -88,6 +94,8 @@ class Run:
         on_error: OnError = "raise",
         skipped: Mapping[str, str] | None = None,
         messages: Callable[[str], None] | None = None,
+        save_to: str | None = None,
+        keep_state: bool | None = None,
     ) -> None:
         assert isinstance(config.batch_size, int)
         if resources.on_cluster and config.batch_size == 1 and config.n_streams == 1:
@@ -100,6 +108,7 @@ class Run:
         self.held_out = None if held_out is None else skipping(held_out, on_error, skipped)
         self.resources = resources
         self.messages = messages or logger.info
+        self.save_to, self.keep_state = save_to, keep_state
         self.set_problem(make_problem(config, data.schema, config.batch_size))
 
     def set_problem(self, problem: Problem, most_rows: int | None = None) -> None:
@@ -112,6 +121,17 @@ class Run:
             source_partitions=self.data.source_partitions,
         )
 
+    @property
+    def workers_write(self) -> bool:
+        """True if the workers of a cluster write the model, whose weights nobody needs here."""
+        is_needed = self.save_to is None or self.held_out is not None
+        return self._stays_on_workers and not is_needed and not self.readable.has_names
+
+    @property
+    def _stays_on_workers(self) -> bool:
+        on_workers = self.resources.on_cluster and self.problem.online
+        return on_workers and stays_on_workers(self.problem)
+
     def estimate(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> Estimate:
         """Estimate the memory and the traffic of the run."""
         return estimate_run(
@@ -122,6 +142,7 @@ class Run:
             threads=self.resources.local_threads,
             workers=workers,
             checkpoints=checkpoints,
+            workers_write=self.workers_write,
         )
 
     def check_memory(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> None:
@@ -139,15 +160,22 @@ class Run:
         callbacks: Sequence[Callback] = (),
     ) -> TrainResult:
         """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
+        writer = None if self.save_to is None else ModelWriter(self.save_to)
+        if self.keep_state and self._stays_on_workers:
+            raise InputError(
+                "the state of this run stays on the workers of its cluster, because it is too "
+                "large for this process; leave out keep_state, and keep it by checkpoints"
+            )
         compile_seconds = warm_up(self.problem, self.messages)
         start = start or self.begin(engine)
         url = None if saver is None else saver.url
         watcher = self.watch(engine, start, callbacks, saver)
+        watcher.writer = writer if self.workers_write else None
         if saver is not None:
             choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
             saver.config, saver.scales = replace(saver.config, **choices), self.problem.scales
             saver.holdout, saver.curve = start.holdout, start.curve
-        with watcher.events():
+        with watcher.events(), writer or nullcontext():
             if self.problem.config.early_stopping:
                 coordinator, complete = self._learn_by_pass(engine, start, watcher)
             else:
@@ -162,6 +190,8 @@ class Run:
                 bytes_per_step=moved / steps if moved is not None and steps else None,
                 compile_seconds=compile_seconds,
             )
+            if writer is not None and complete:
+                write_result(watcher.result, writer, self.keep_state)
         return watcher.result
 
     def watch(
@@ -227,24 +257,11 @@ class Run:
 
     def _check_order(self, loader: Loader) -> None:
         """Warn if the rows of the first partition are sorted by label; the run reads it next."""
-        columns = self.problem.label_columns
-        if len(columns) != 1 or not self.problem.loss.classifies:
+        if len(self.problem.label_columns) != 1 or not self.problem.loss.classifies:
             return
         first = int(self.schedule.first.order(0)[0])
         rows = loader.load(first)
-        labels = rows.labels[:, 0]
-        if rows.weights is not None:  # those of a partition that is skipped are all 0
-            labels = labels[rows.weights > 0.0]
-        if in_order(labels, columns[0]):
-            remedy = "write the data again with `dadagrad ingest`, which shuffles all rows"
-            if self.data.is_temporary:
-                remedy = "shuffle them"
-                if not self.problem.config.shuffle:
-                    remedy += name_options(", or leave out --no-shuffle")
-            logger.warning(
-                "the labels come in order: training learns little from rows that are sorted by "
-                f"label, and its error before learning is far too low; {remedy}"
-            )
+        warn_of_order(self.problem, rows, is_temporary=self.data.is_temporary)
         loader.keep(first, rows)
 
     def _learn_by_pass(
@@ -368,9 +385,12 @@ class Run:
             report["holdout"] = self.evaluate(model, self.problem.loss, curves=True)
             if start.holdout.losses:
                 report["holdout"]["loss_of_pass"] = start.holdout.losses
-        report["nonzeros"] = int(np.count_nonzero(model.weights))
+        end = coordinator.state
+        remote = end if isinstance(end, RemoteWeights) else None
+        report["nonzeros"] = remote.nonzeros if remote else int(np.count_nonzero(model.weights))
         model.report.update(report)
-        return TrainResult(model, report, complete, coordinator)
+        saved_to = self.save_to if complete else None
+        return TrainResult(model, report, complete, coordinator, saved_to)
 
 
 def _chunk_rows(problem: Problem) -> int:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dadagrad.data.dataset import IN_MEMORY, Dataset
 from dadagrad.data.skipping import n_skipped, skipped_partitions
-from dadagrad.model.model import Model
+from dadagrad.errors import InputError
+from dadagrad.model.model import Model, write_model
+from dadagrad.model.stored_weights import model_digest
+from dadagrad.model.writer import ModelWriter
 from dadagrad.optim.calibration import (
     CALIBRATIONS,
     Calibration,
@@ -24,9 +28,9 @@ from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
-from dadagrad.training.state import state_bytes
+from dadagrad.training.state import model_weights, state_bytes
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.state.compiled import State
+from dadagrad.training.state.compiled import RemoteWeights, State
 
 MAX_KEPT_STATE = 32 << 20
 """Bytes of a state that is saved with a model unless it is asked for: two million features."""
@@ -34,13 +38,16 @@ MIN_LOG_LOSS = 0.9
 """Log loss of the last pass, as a share of that of the first, from which its rows calibrate."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class TrainResult:
     """Result of a run.
 
     Attributes
     ----------
     model : Model
+        Where the workers of a cluster have written it, because it may be too large for this
+        process, it is loaded at the first use. Raises `InputError` if they hold all weights of a
+        run that was stopped.
     report : dict
         Counts, rates and losses, as `dadagrad train --json` prints them. `progressive_loss` and
         `progressive_error` are those of the first pass, in which each row is predicted before it is
@@ -56,23 +63,55 @@ class TrainResult:
         False if the run was stopped on request and can be resumed.
     coordinator : Coordinator
         The coordinator at the end of the run, with the whole state, to continue training.
+    saved_to : str or None
+        URL of the model, if the run has saved it.
     """
 
-    model: Model
+    _model: Model
     report: dict[str, Any]
     complete: bool
     coordinator: Coordinator
+    saved_to: str | None = None
+
+    @cached_property
+    def model(self) -> Model:
+        if self._remote is None or self._remote.ids is not None:
+            return self._model
+        if self.saved_to is None:
+            raise InputError(
+                "the run was stopped, and its weights stayed on the workers of its cluster; go on "
+                "with it from its checkpoints"
+            )
+        return Model.load(self.saved_to)
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of the model, which is not loaded for it; None where `model` raises."""
+        if self._remote is None or self._remote.ids is not None:
+            return self._model.digest
+        stored = self._remote.stored
+        return None if stored is None else model_digest(stored.digests, self._model.intercept)
+
+    @property
+    def loss(self) -> str:
+        """The loss of the model."""
+        return self._model.loss
+
+    @property
+    def _remote(self) -> RemoteWeights | None:
+        state = self.coordinator.state
+        return state if isinstance(state, RemoteWeights) else None
 
     def __repr__(self) -> str:
         report = self.report
         texts = [f"{report['rows']:,} rows" if self.complete else "stopped"]
         if report["progressive_error"] is not None:
             texts.append(f"error {percent(report['progressive_error'])}")
-        texts.append(f"{self.model.loss} loss {significant(report['progressive_loss'])}")
+        texts.append(f"{self.loss} loss {significant(report['progressive_loss'])}")
         return f"TrainResult({', '.join(texts)})"
 
     def _repr_html_(self) -> str:
-        title, *_ = run_lines(self.report, self.model.loss)
+        title, *_ = run_lines(self.report, self.loss)
         return html_table(title, self.model.facts())
 
     def state_arrays(self) -> dict[str, AnyArray]:
@@ -91,12 +130,22 @@ class TrainResult:
     def save(self, url: str, *, keep_state: bool | None = None) -> None:
         """Save the model, with the state from which ``train(..., initial_model=url)`` goes on.
 
-        `keep_state` is by default True for a state of at most `MAX_KEPT_STATE` bytes. Raises as
-        `Model.save`.
+        `keep_state` is by default True for a state of at most `MAX_KEPT_STATE` bytes, if it is in
+        this process. Raises as `Model.save`.
         """
+        self.model.save(url, self._kept_state(keep_state))
+
+    def _kept_state(self, keep_state: bool | None) -> dict[str, AnyArray]:
         if keep_state is None:
-            keep_state = state_bytes(self.coordinator.problem) <= MAX_KEPT_STATE
-        self.model.save(url, self.state_arrays() if keep_state else {})
+            is_small = state_bytes(self.coordinator.problem) <= MAX_KEPT_STATE
+            keep_state = is_small and self._remote is None
+        return self.state_arrays() if keep_state else {}
+
+
+def write_result(result: TrainResult, writer: ModelWriter, keep_state: bool | None) -> None:
+    """Save as `TrainResult.save` does; the weights may be in the folder of `writer` already."""
+    stored = None if result._remote is None else result._remote.stored
+    write_model(writer, result._model, result._kept_state(keep_state), stored)
 
 
 def _with_earlier(
@@ -118,9 +167,7 @@ def make_model(
         state = state.of_setting(problem, report["best"])
         problem = problem.settings[report["best"]]
     urls = [source.url for source in data.sources]
-    ids, weights = state.nonzero_weights(problem)
-    if problem.scales is not None:
-        weights = weights / problem.scales[ids, None]
+    ids, weights = model_weights(problem, state)
     return Model(
         n_features=problem.n_features,
         ids=ids,

@@ -47,6 +47,8 @@ def train(
     on_error: OnError = "raise",
     trace: str | None = None,
     initial_model: InitialModel | None = None,
+    save_to: str | None = None,
+    keep_state: bool | None = None,
     **settings: Any,
 ) -> TrainResult:
     """Train a model on `data`.
@@ -101,6 +103,12 @@ def train(
     initial_model : TrainResult or str, optional
         Go on from the state of an earlier run: its result, or the URL of its model that was saved
         with the state (`TrainResult.save`). Settings are by default those of that run.
+    save_to : str, optional
+        URL of a folder in which the model is saved at the end, as `TrainResult.save` does. If the
+        state is too large for this process, and stays on the workers of a cluster, these write the
+        weights, unless features have names or rows are held out.
+    keep_state : bool, optional
+        See `TrainResult.save`.
     **settings
         Single settings of `TrainConfig`, such as ``loss="hinge"``; they replace those of `config`.
         Lists of `step_size`, `l1` and `l2` are tried side by side in the same pass: the model is
@@ -132,7 +140,10 @@ def train(
         rows = resources.dataset(data, on_error, **options)
         data = initial.adopt(rows)
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
-    run = Run(data, config, resources, on_error=on_error, messages=messages)
+    run = Run(
+        data, config, resources,
+        on_error=on_error, messages=messages, save_to=save_to, keep_state=keep_state,
+    )  # fmt: skip
     start = None
     if initial is not None:
         run.problem, state, earlier = initial.begin(run.problem)
@@ -175,6 +186,8 @@ def resume(
     messages: Callable[[str], None] | None = None,
     on_error: OnError | None = None,
     trace: str | None = None,
+    save_to: str | None = None,
+    keep_state: bool | None = None,
 ) -> TrainResult:
     """Go on with the run whose checkpoints are at `checkpoints`, from the newest valid one.
 
@@ -225,7 +238,10 @@ def resume(
     skipped = meta.get("skipped")
     if on_error is None or skipped:
         on_error = "raise" if skipped is None else "skip"
-    run = Run(data, config, resources, on_error=on_error, skipped=skipped, messages=messages)
+    run = Run(
+        data, config, resources, on_error=on_error, skipped=skipped, messages=messages,
+        save_to=save_to, keep_state=keep_state,
+    )  # fmt: skip
     start = None
     if snapshot.arrays:
         run.problem, start = restore(snapshot, run.problem, checkpoints)
@@ -236,7 +252,10 @@ def resume(
             run.problem, start = restore(snapshot, run.problem, checkpoints)
         run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")
         watcher = Watcher(seconds_before=start.seconds)
-        return run.result(run.coordinator(start), True, watcher, checkpoints, start)
+        result = run.result(run.coordinator(start), True, watcher, checkpoints, start)
+        if save_to is not None:
+            result.save(save_to, keep_state=keep_state)
+        return result
     with resources.engine(run.readable) as engine:
         run.check_memory(engine.workers(), checkpoints=True)
         with CheckpointSaver(

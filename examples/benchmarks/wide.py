@@ -4,7 +4,7 @@ Makes hashed data, whose words follow Zipf's law, and trains on it through a Das
 workers with a limit of memory, all in processes of their own: with streams, whose state is on the
 workers, and with batches, whose state is in the client. Prints the peaks of the client and of the
 largest worker beside what `dadagrad.dry_run` predicted, the bytes that moved for a step, and
-seconds.
+seconds. The model is saved: with streams by the workers.
 
 With --check it fails where a prediction of the client's memory is more than 15 % off.
 """
@@ -25,7 +25,7 @@ import reporting
 from dask_processes import dask_cluster
 from measuring import call_apart, peak_memory
 
-from dadagrad import TrainConfig, dry_run, train
+from dadagrad import Model, TrainConfig, dry_run, train
 from dadagrad.data.dataset import Schema
 from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.labels import LabelCollector
@@ -77,12 +77,17 @@ def run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     """Train in a new process; what it reports, the peaks, and the heading of the table."""
     data = prepare(options.folder, case.hash_bits, options.rows, options.words)
     folder = options.folder / f"wide-run-{os.getpid()}"
+    model = options.folder / f"wide-model-{os.getpid()}"
     with dask_cluster(case.workers, "--memory-limit", case.memory_limit) as address:
         first = look_at_workers(address, case.workers)
         checkpoints = str(folder) if options.checkpoints else None
-        ran = call_apart(predict_and_train, str(data), case.config, address, checkpoints)
+        ran = call_apart(
+            predict_and_train, str(data), case.config, address, checkpoints, str(model)
+        )
         last = look_at_workers(address, case.workers)
+    ran["nonzeros"] = len(Model.load(model).ids)
     shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(model)
     if first.keys() != last.keys():
         sys.exit(f"{case.way}: a worker ran out of memory, and its nanny started another")
     heading = (
@@ -152,14 +157,14 @@ def draw(number: int, n_rows: int, words: int, bits: int) -> Rows:
 
 
 def predict_and_train(
-    data: str, config: TrainConfig, address: str, checkpoints: str | None
+    data: str, config: TrainConfig, address: str, checkpoints: str | None, model: str
 ) -> dict[str, Any]:
     """The prediction, parts of the report, and the peak of this process's memory in bytes."""
-    predicted = dry_run(data, config, client=address, checkpoints=checkpoints).to_json()
-    result = train(data, config, client=address, checkpoints=checkpoints)
+    run: dict[str, Any] = {"client": address, "checkpoints": checkpoints, "save_to": model}
+    predicted = dry_run(data, config, **run).to_json()
+    result = train(data, config, **run)
     report = {key: result.report[key] for key in ("seconds", "steps", "bytes_per_step")}
-    peak, nonzeros = peak_memory(), len(result.model.ids)
-    return report | {"predicted": predicted, "peak": peak, "nonzeros": nonzeros}
+    return report | {"predicted": predicted, "peak": peak_memory()}
 
 
 def look_at_workers(address: str, n_workers: int) -> dict[int, int]:

@@ -90,11 +90,14 @@ def read_arrays(folder, body):
 def read_model(folder):
     """The body and the arrays of a model."""
     body = read_sealed(folder / "model.json")
-    assert (body["format"], body["version"]) == ("dadagrad-model", 1)
+    assert (body["format"], body["version"]) == ("dadagrad-model", 2)
     arrays = read_arrays(folder, body)
+    ranges = arrays["ids"] // 1024
     digest = hashlib.sha256()
-    for name in ("weights", "ids", "intercept"):
-        digest.update(arrays[name].tobytes())
+    for number in np.unique(ranges):
+        content = [arrays[name][ranges == number].tobytes() for name in ("ids", "weights")]
+        digest.update(hashlib.sha256(b"".join(content)).digest())
+    digest.update(arrays["intercept"].tobytes())
     assert digest.hexdigest() == body["digest"]
     return body, arrays
 

@@ -104,6 +104,11 @@ class ZarrDataset(Dataset):
             unnamed = np.setdiff1d(unnamed, np.fromiter(names, np.int64), assume_unique=True)
         return names
 
+    @property
+    def has_names(self) -> bool:
+        number = next((n for n, each in enumerate(self.partitions) if each.n_local), None)
+        return number is not None and self._reader(number).has("var/name")
+
     def tags(self, partition: int) -> NDArray[Any] | None:
         reader, n_rows = self._reader(partition), self.partitions[partition].n_rows
         return reader.read_strings("obs/tag", n_rows) if reader.has("obs/tag") else None

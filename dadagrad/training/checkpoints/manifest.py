@@ -124,7 +124,7 @@ def read_manifest(storage: Storage, key: str) -> Manifest:
     place = f"{storage.url}: {key}"
     try:
         body = read_sealed(storage, key, place)
-        check_format(body, "checkpoint", VERSION, place)
+        check_format(body, "checkpoint", [VERSION], place)
         content = fields(body, _FIELDS, place) | {"arrays": read_records(body, place)}
         manifest = Manifest(key, **content | {"meta": from_plain(content["meta"])})
     except MissingKey:

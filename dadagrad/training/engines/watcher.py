@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from dadagrad.errors import signals_to_end
+from dadagrad.model.writer import ModelWriter
 from dadagrad.training.callbacks import BeginEvent, Callback, CheckpointEvent, EndEvent, RoundEvent
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, HoldoutRecord
 from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
@@ -25,7 +26,8 @@ class Watcher:
     `seconds_before` is the time that the run took before it was resumed. `run` describes the
     run to `callbacks`, and `holdout` has the losses on the rows held out. `stopped_by` is the
     signal that ends the run, if any has come; `n_workers` is the number of workers of a
-    cluster, and `convert` changes the metrics that callbacks see.
+    cluster, and `convert` changes the metrics that callbacks see. `writer` is that of the model, if
+    the workers of a cluster write its weights.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Watcher:
         self._seconds_before = seconds_before
         self._holdout = holdout or HoldoutRecord()
         self._trace = trace or Trace()
+        self.writer: ModelWriter | None = None
         self.stopped_by: signal.Signals | None = None
         self.result: TrainResult | None = None
         self.n_workers: int | None = None

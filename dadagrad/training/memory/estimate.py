@@ -99,9 +99,9 @@ class _Learning:
         """Bytes that travel in a round."""
         return int(self.together.down + self.together.up)
 
-    def open_bytes(self, sizes: Sequence[int]) -> int:
-        """Bytes of the largest partitions that are open at the same time, of the given sizes."""
-        repeats, remainder = divmod(self.n_open, len(sizes))
+    def open_bytes(self, sizes: Sequence[int], n_workers: int = 1) -> int:
+        """Bytes of the largest partitions that one of the workers has open at the same time."""
+        repeats, remainder = divmod(-(-self.n_open // n_workers), len(sizes))
         return repeats * sum(sizes) + sum(sorted(sizes, reverse=True)[:remainder])
 
 
@@ -114,8 +114,9 @@ def estimate_run(
     threads: int = 1,
     workers: Sequence[WorkerMemory] = (),
     checkpoints: bool = False,
+    workers_write: bool = False,
 ) -> Estimate:
-    """Estimate a run, on `threads` of this process or on `workers`."""
+    """Estimate a run, on `threads` of this process or on `workers`, which may write the model."""
     trial = _trial_bytes(data, problem, schedule, threads)
     if problem.chooses_average:  # it may choose the larger state
         problem = problem.choose(1.0, average=True)
@@ -136,7 +137,7 @@ def estimate_run(
     state = state_bytes(problem) * (2 if problem.config.early_stopping else 1)
     if streams_travel and stays_on_workers(problem):
         state = 0
-    model = _model_bytes(data, problem)
+    model = 0 if workers_write else _model_bytes(data, problem)
     at_end = model + _evaluation_bytes(data, problem, threads)
     libraries = _CLIENT_LIBRARIES if on_cluster else 0
     peak = (1 + checkpoints) * state + max(rows + step, at_end)
@@ -194,11 +195,10 @@ def _worker_bytes(
     """Bytes of the parts of the largest worker, and its limit."""
     threads = max((worker.threads for worker in workers), default=1)
     limit = min((worker.limit for worker in workers if worker.limit is not None), default=None)
-    every_pass = sum(learning.decoded)
-    kept = every_pass if schedule.passes > 1 else learning.open_bytes(learning.decoded)
+    n_workers, decoded = max(1, len(workers)), learning.decoded
+    kept = sum(decoded) if schedule.passes > 1 else learning.open_bytes(decoded, n_workers)
     held, step = 0, threads * learning.work
     if problem.config.n_streams > 1:
-        n_workers = max(1, len(workers))
         held = n_holders(problem, workers) * state_bytes(problem) // n_workers
         merging = _round_bytes(problem, schedule, learning.together)
         step = _slice_bytes(data, problem, learning, threads) + merging // n_workers

@@ -22,6 +22,21 @@ def zero_state(problem: Problem) -> TrainingState:
     return State.zero(problem) if problem.compiled else PlainState.zero(problem)
 
 
+def model_weights(
+    problem: Problem, state: TrainingState, first: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The ids of features with a weight in the model, increasing, (k,), and their weights.
+
+    The state is that of the features from `first` on. Columns that were divided have the weights
+    of their values as they were before.
+    """
+    ids, weights = state.nonzero_weights(problem)
+    ids += first
+    if problem.scales is not None:
+        weights = weights / problem.scales[ids, None]
+    return ids, weights
+
+
 def count_nonzeros(problem: Problem, state: TrainingState) -> NDArray[np.int64]:
     """The number of weights other than 0 of each setting, (n_settings,)."""
     _, weights = state.nonzero_weights(problem)

@@ -17,6 +17,7 @@ from dadagrad.errors import InputError, TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import different, put, take, unite
 from dadagrad.kernels.parallel import Spread
+from dadagrad.model.stored_weights import StoredWeights
 from dadagrad.optim.arrays import is_nonzero
 from dadagrad.problem import Problem
 from dadagrad.training.progressive import OVERFLOW
@@ -307,13 +308,26 @@ class State(TrainingState):
 class RemoteWeights(State):
     """The end of a run whose state was too large for this process: its weights, without features.
 
-    `ids`, (k,) int64, have the non-zero `values`, (k, n_outputs) float32.
+    Attributes
+    ----------
+    ids : (k,) int64 or None
+        The features with a weight other than 0; None if the weights stayed on the workers, too.
+    values : (k, n_outputs) float32
+        Their weights.
+    stored : StoredWeights or None
+        The weights that the workers have written to a model.
+    nonzeros : int
+        The number of weights other than 0.
     """
 
-    ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    ids: NDArray[np.int64] | None = None
     values: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    stored: StoredWeights | None = None
+    nonzeros: int = 0
 
     def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        if self.ids is None:
+            return np.empty(0, np.int64), np.empty((0, problem.n_outputs), np.float32)
         return self.ids, self.values
 
     @property

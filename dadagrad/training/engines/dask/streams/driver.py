@@ -16,9 +16,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadagrad.data.skipping import skipped_partitions
-from dadagrad.errors import TrainingError
+from dadagrad.errors import StorageError, TrainingError
+from dadagrad.model.stored_weights import StoredWeights
+from dadagrad.model.writer import ModelWriter
 from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
@@ -118,7 +121,7 @@ class StreamDriver(DaskDriver):
                 instructions[place] = replace(instruction, count_nonzeros=self._count_nonzeros)
         complete = super()._carry_out(instructions)
         if complete is not None and self._stays:
-            self._coordinator.state = self._gather_weights()
+            self._coordinator.state = self._end(complete)
         return complete
 
     def _send_all(self, computes: list[Compute], opens: list[Open]) -> None:
@@ -215,7 +218,33 @@ class StreamDriver(DaskDriver):
         self._base = self._base_here()
         return [record for records in shards for record in records]
 
-    def _gather_weights(self) -> State:
+    def _end(self, complete: bool) -> State:
+        """Return the end of a run whose state stays on the workers: its weights."""
+        writer, end = self._watcher.writer, self._state.common()
+        named: dict[str, Any] = {**end.arrays, "t": end.t}
+        if writer is not None and not complete:
+            return RemoteWeights(**named, nonzeros=self._count_nonzeros())
+        if writer is not None and self._holders.hold_ranges:
+            try:
+                stored = self._write_weights(writer)
+                return RemoteWeights(**named, stored=stored, nonzeros=stored.nonzeros)
+            except StorageError as error:
+                logger.warning("the workers cannot write the model (%s); this process does", error)
+                writer.new_folder()
+        ids, values = self._gather_weights()
+        nonzeros = int(np.count_nonzero(values))
+        return RemoteWeights(**named, ids=ids, values=values, nonzeros=nonzeros)
+
+    def _write_weights(self, writer: ModelWriter) -> StoredWeights:
+        """Have the holders of the state write the weights other than 0 to the model of `writer`."""
+        folder = writer.share()
+        parts = self._holders.call(
+            ShardStore.write_weights, self._state.t, writer.storage.url, folder
+        )
+        writer.end_sharing()
+        return StoredWeights.join(parts)
+
+    def _gather_weights(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Get the weights other than 0 from the holders of the state."""
         parts = self._holders.call(ShardStore.weights, self._state.t)
         ids = np.empty(sum(len(ids) for ids, _ in parts), np.int64)
@@ -226,9 +255,7 @@ class StreamDriver(DaskDriver):
             start = stop - len(ids_of_part)
             ids[start:stop], values[start:stop] = ids_of_part, values_of_part
             stop = start
-        end = self._state.common()
-        named: dict[str, Any] = end.arrays
-        return RemoteWeights(**named, t=end.t, ids=ids, values=values)
+        return ids, values
 
     def _count_nonzeros(self) -> int:
         """See `Report`."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dadagrad.clusters import seconds
 from dadagrad.errors import StorageError, TrainingError
+from dadagrad.model.stored_weights import RANGE
 from dadagrad.problem import Problem
 from dadagrad.training.engines.dask.futures import PendingTasks, RoundLost
 from dadagrad.training.engines.dask.streams.peers import Operation, Version
@@ -68,6 +69,8 @@ class Holders:
             threads = pending.threads
             n_shards = max(MIN_SHARDS, SHARDS_OF_WORKER * len(threads), sum(threads.values()))
             edges = np.arange(n_shards + 1) * problem.n_features // n_shards
+            if problem.n_features >= n_shards * RANGE:
+                edges[1:-1] -= edges[1:-1] % RANGE
         self.layout = Layout(Version(0, 0), edges, ())
         self._state_bytes = state_bytes(problem)
 
@@ -75,6 +78,11 @@ class Holders:
     def is_unbalanced(self) -> bool:
         """True if workers have joined that hold no shard."""
         return bool(self._pending.threads.keys() - self._asked)
+
+    @property
+    def hold_ranges(self) -> bool:
+        """True if each shard has whole ranges of features, of which a model has digests."""
+        return not (self.layout.edges[1:-1] % RANGE).any()
 
     @property
     def addresses(self) -> set[str]:

@@ -16,6 +16,8 @@ from distributed.protocol.serialize import Serialize
 from numpy.typing import NDArray
 
 from dadagrad.kernels.id_sets import mark, marked, pack, unpack
+from dadagrad.model.stored_weights import StoredWeights
+from dadagrad.model.writer import shared_storage
 from dadagrad.problem import Problem
 from dadagrad.storage.arrays import ArrayRecord
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
@@ -32,7 +34,7 @@ from dadagrad.training.engines.dask.streams.peers import (
 )
 from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard, Source
 from dadagrad.training.messages import MergeRemotely
-from dadagrad.training.state import count_nonzeros
+from dadagrad.training.state import count_nonzeros, model_weights
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice
 from dadagrad.training.trace import Measured, Task
@@ -94,6 +96,17 @@ class ShardStore(Peer):
         states = zip(numbers, self.states(version, t, numbers), strict=True)
         parts = [(number, *state.nonzero_weights(self.problem)) for number, state in states]
         return [(ids + self._shards[number].start, weights) for number, ids, weights in parts]
+
+    def write_weights(
+        self, version: Version, t: float, numbers: list[int], url: str, folder: str
+    ) -> list[StoredWeights]:
+        """Write the weights of some shards into a `folder` of a model, at most one at a time."""
+        storage = shared_storage(url, folder)
+        written = []
+        for number, state in zip(numbers, self.states(version, t, numbers), strict=True):
+            ids, weights = model_weights(self.problem, state, self._shards[number].start)
+            written.append(StoredWeights.write(storage, f"{folder}/{number:04d}", ids, weights))
+        return written
 
     def counts(self, version: Version, t: float, numbers: list[int]) -> list[NDArray[np.int64]]:
         """The number of weights other than 0 at `t` in each of some shards, for each setting."""

@@ -1,0 +1,119 @@
+"""Writing of models, in place of a model that is there.
+
+A stored model is a folder of any store::
+
+    parts-9f...c1/000-00000.zst    the arrays, compressed
+    model.json                     written last; names every part, its size and sha256
+
+Parts are never overwritten: a model is replaced by writing new parts and then ``model.json``, in
+one atomic write. The parts of the old model are removed last.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from contextlib import ExitStack, suppress
+from typing import Any, Self
+from uuid import uuid4
+
+from dadagrad.errors import CorruptionError, InputError, MissingKey, StorageError
+from dadagrad.storage.arrays import read_records, sync
+from dadagrad.storage.documents import Content, content_at, read_sealed, seal
+from dadagrad.storage.store import Storage
+
+DOCUMENT = "model.json"
+_PROBE = "probe"
+_PARTS = re.compile(r"parts-[0-9a-f]{32}")
+
+logger = logging.getLogger(__name__)
+
+
+class ModelWriter:
+    """Writer of one model to a folder, in place of a model that is there.
+
+    As a context manager it removes what was written if the block does not commit it. Raises
+    `InputError` if the folder holds a dataset or checkpoints.
+    """
+
+    def __init__(self, url: str | os.PathLike[str] | Storage) -> None:
+        self.storage = url if isinstance(url, Storage) else Storage(url)
+        content = content_at(self.storage)
+        if content not in (None, Content.MODEL):
+            raise InputError(
+                f"{self.storage.url} holds {content}; save the model to a folder of its own"
+            )
+        self._folders: list[str] = []
+        self._at_end = ExitStack()
+
+    @property
+    def folder(self) -> str:
+        """The folder of the parts."""
+        return self._folders[-1] if self._folders else self.new_folder()
+
+    def new_folder(self) -> str:
+        """Name another folder for the parts, in place of one that may be incomplete."""
+        self._folders.append(f"parts-{uuid4().hex}")
+        return self.folder
+
+    def share(self) -> str:
+        """Name another folder, with a file by which other processes know the same store."""
+        self.storage.put(f"{self.new_folder()}/{_PROBE}", b"dadagrad")
+        return self.folder
+
+    def end_sharing(self) -> None:
+        """Remove the file of `share`."""
+        self.storage.delete(f"{self.folder}/{_PROBE}")
+
+    def __enter__(self) -> Self:
+        self._at_end.enter_context(self.storage.without_empty_folders())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._at_end, suppress(StorageError):
+            self._remove(self._folders)
+
+    def commit(self, body: dict[str, Any]) -> None:
+        """Write ``model.json`` with this body: a reader sees the old model or the new one."""
+        storage = self.storage
+        old_folders = _part_folders(storage)
+        document = seal(body, f"the description of the model at {storage.url}")
+        folders, self._folders = self._folders, []  # stay: the store may get the document
+        try:
+            storage.put(DOCUMENT, document)
+        except StorageError:
+            if storage.is_local:  # it has not
+                self._folders = folders
+            raise
+        sync(storage, [DOCUMENT])
+        # Only the parts of the replaced model: others may belong to a save in progress.
+        try:
+            self._remove([*old_folders, *folders[:-1]])
+            storage.remove_leftovers()
+        except StorageError as error:
+            logger.warning("could not remove the parts of the replaced model: %s", error)
+
+    def _remove(self, folders: list[str]) -> None:
+        for folder in folders:
+            self.storage.delete_prefix(folder)
+
+
+def shared_storage(url: str, folder: str) -> Storage:
+    """The store at `url`, where another process has begun to write to a `folder`.
+
+    Raises `StorageError` if this process sees another store at the URL.
+    """
+    storage = Storage(url)
+    if not storage.exists(f"{folder}/{_PROBE}"):
+        raise StorageError(f"{url} is another folder on this machine")
+    return storage
+
+
+def _part_folders(storage: Storage) -> set[str]:
+    """Return the folders of parts of the model at `storage`; none if its document is damaged."""
+    with suppress(CorruptionError, MissingKey):
+        records = read_records(read_sealed(storage, DOCUMENT, storage.url), storage.url)
+        folders = {part.key.partition("/")[0] for record in records for part in record.parts}
+        return set(filter(_PARTS.fullmatch, folders))
+    return set()

@@ -1,0 +1,169 @@
+"""Models whose weights the workers of a cluster write, because this process may not hold them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.cluster_processes import Cluster, Nursery
+from helpers.processes import local_cluster
+from helpers.training_cases import interrupt_at, make_data
+from helpers.wide_cases import write_wide
+from helpers.zarr_cases import write_zarr
+
+from dadagrad import Model, TrainConfig, dry_run, resume, train
+from dadagrad.errors import InputError, StorageError
+from dadagrad.training.engines.dask.futures import RoundLost
+from dadagrad.training.engines.dask.streams import shard_store
+from dadagrad.training.memory import workers
+
+CONFIG = TrainConfig(step_size=0.3, streams=3, rounds=6, l1=1e-4)
+
+
+@pytest.fixture(autouse=True)
+def states_stay_on_workers(monkeypatch):
+    monkeypatch.setattr(workers, "MAX_GATHERED", 0)
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory):
+    """The address of a scheduler of its own process, with two workers of theirs."""
+    with Nursery(tmp_path_factory.mktemp("nursery")) as nursery, Cluster(nursery, 2) as cluster:
+        yield cluster.address
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """Rows of 2^15 features, so that each of the eight shards has several ranges."""
+    return write_wide(tmp_path_factory.mktemp("wide") / "data", 15, 4, 300)
+
+
+@pytest.fixture(scope="module")
+def expected(wide):
+    return train(wide, CONFIG).model
+
+
+def parts_of(url):
+    """The folder of the parts of a model, and the names of its subfolders of weights."""
+    (folder,) = Path(url).glob("parts-*")
+    assert not (folder / "probe").exists()
+    return folder, sorted(each.name for each in folder.iterdir() if each.is_dir())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"average": True, "l1": 0.0}, {"update": "mirror-descent", "step_size": 0.01}],
+    ids=str,
+)
+def test_workers_write_the_weights_of_a_run_on_threads(scheduler, wide, tmp_path, settings):
+    url, alone = str(tmp_path / "model"), str(tmp_path / "alone")
+    result = train(wide, CONFIG, client=scheduler, save_to=url, **settings)
+    assert result.coordinator.state.ids is None, "the weights came to this process"
+    whole = train(wide, CONFIG, save_to=alone, **settings)
+    model = Model.load(url)
+    for name in ("ids", "weights", "intercept"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(whole.model, name))
+    assert result.digest == model.digest == whole.digest == Model.load(alone).digest
+    assert parts_of(url)[1] == [f"{number:04d}" for number in range(8)]
+    nonzeros = np.count_nonzero(model.weights)
+    assert result.report["nonzeros"] == model.report["nonzeros"] == nonzeros
+    assert result.model.digest == model.digest
+    assert result.saved_to == url
+
+
+def test_columns_of_other_units_have_the_weights_of_their_values(scheduler, tmp_path):
+    data = write_zarr(make_data((90, 70, 110), n_features=10_000), tmp_path / "data")
+    url, settings = str(tmp_path / "model"), {"scale_columns": True, "l1": 0.0}
+    result = train(data, CONFIG, client=scheduler, save_to=url, **settings)
+    assert result.coordinator.state.ids is None
+    assert Model.load(url).digest == train(data, CONFIG, **settings).model.digest
+
+
+def test_a_worker_that_sees_another_folder_leaves_the_model_to_this_process(
+    wide, expected, tmp_path, monkeypatch, caplog
+):
+    def another(url, folder):
+        raise StorageError(f"{url} is another folder on this machine")
+
+    monkeypatch.setattr(shard_store, "shared_storage", another)
+    url = str(tmp_path / "model")
+    with local_cluster(2, processes=False) as cluster:
+        result = train(wide, CONFIG, client=cluster.scheduler_address, save_to=url)
+    assert "the workers cannot write the model" in caplog.text
+    assert Model.load(url).digest == result.digest == expected.digest
+    assert parts_of(url)[1] == ["weights"]
+
+
+def test_a_model_is_whole_if_a_worker_is_lost_while_it_writes(
+    wide, expected, tmp_path, monkeypatch
+):
+    model_weights, calls = shard_store.model_weights, []
+
+    def lose_the_third(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise RoundLost("worker 1 has left the cluster")
+        return model_weights(*arguments)
+
+    monkeypatch.setattr(shard_store, "model_weights", lose_the_third)
+    url = str(tmp_path / "model")
+    with local_cluster(1, processes=False) as cluster:
+        train(wide, CONFIG, client=cluster.scheduler_address, save_to=url)
+    assert len(calls) == 3 + 8
+    assert Model.load(url).digest == expected.digest
+    parts_of(url)  # there are no others
+
+
+def test_a_run_that_fails_leaves_no_parts(wide, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr("dadagrad.model.writer.ModelWriter.commit", fail)
+    url = tmp_path / "model"
+    with (
+        local_cluster(1, processes=False) as cluster,
+        pytest.raises(StorageError, match="the disk is full"),
+    ):
+        train(wide, CONFIG, client=cluster.scheduler_address, save_to=str(url))
+    assert not url.exists()
+
+
+def test_the_weights_of_a_stopped_run_stay_on_the_workers(scheduler, wide, expected, tmp_path):
+    folder, url = str(tmp_path / "run"), str(tmp_path / "model")
+    stop = {"checkpoints": folder, "callbacks": [interrupt_at(500)]}
+    stopped = train(wide, CONFIG, client=scheduler, save_to=url, **stop)
+    assert (stopped.complete, stopped.saved_to, stopped.digest) == (False, None, None)
+    assert stopped.report["nonzeros"] > 0
+    with pytest.raises(InputError, match=r"was stopped.*go on with it from its checkpoints"):
+        _ = stopped.model
+    assert not Path(url).exists()
+    resume(folder, client=scheduler, save_to=url)
+    assert Model.load(url).digest == expected.digest
+    again = str(tmp_path / "again")
+    resume(folder, client=scheduler, save_to=again)  # it is complete
+    assert Model.load(again).digest == expected.digest
+
+
+def test_names_and_rows_held_out_need_the_weights_here(scheduler, wide, tmp_path):
+    names, url = {number: f"f{number}" for number in range(1 << 13)}, str(tmp_path / "model")
+    rows = make_data((90, 70, 110), n_features=1 << 13)
+    train(write_zarr(rows, tmp_path / "data", names=names), CONFIG, client=scheduler, save_to=url)
+    model = Model.load(url)
+    assert model.names == {number: names[number] for number in model.ids.tolist()}
+    train(wide, CONFIG, client=scheduler, save_to=url, holdout=0.25)
+    assert Model.load(url).report["holdout"]["rows"] == 300
+
+
+def test_what_cannot_be_saved_is_refused_before_the_run(scheduler, wide, tmp_path):
+    run = {"client": scheduler, "callbacks": [lambda event: pytest.fail("it began")]}
+    with pytest.raises(InputError, match="leave out keep_state"):
+        train(wide, CONFIG, save_to=str(tmp_path / "model"), keep_state=True, **run)
+    with pytest.raises(InputError, match="holds a dataset; save the model to a folder of its own"):
+        train(wide, CONFIG, save_to=wide, **run)
+
+
+def test_the_model_is_no_part_of_the_estimate_if_workers_write_it(scheduler, wide):
+    url = "model"
+    here = dry_run(wide, CONFIG, client=scheduler)
+    there = dry_run(wide, CONFIG, client=scheduler, save_to=url)
+    assert here.coordinator["model"] > there.coordinator["model"] == 0
+    assert dry_run(wide, CONFIG, save_to=url).coordinator["model"] > 0
