@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -85,6 +86,12 @@ class Preconditioner(Named, ABC):
     def multiply(self, arrays: Arrays, vector: Array) -> Array:
         """H `vector`."""
 
+    def apply(
+        self, arrays: Arrays, vector: Array, function: Callable[[Array], Array]
+    ) -> Array | None:
+        """f(H) `vector`, for a `function` f of eigenvalues; None if these are not known."""
+        return None
+
     @abstractmethod
     def majorant(self, arrays: Arrays) -> Array:
         """A diagonal D >= H, (n_features, n_outputs): 0 only where H is."""
@@ -105,18 +112,35 @@ class Preconditioner(Named, ABC):
         `start` is the first point of an iteration. Outputs that the regularizer does not couple
         are solved one by one; all `arrays` have the outputs as their first axis.
         """
+        rest, l2 = regularizer.split_l2()
+        ridge = scale * l2
+        if ridge > 0.0:
+            # With l2, scale phi(w) + 1/2 |w - c|_H^2 is, but for a constant, what the rest of phi
+            # has in H + ridge I around (H + ridge I)^-1 H c.
+            shrunk = self.apply(arrays, center, lambda values: values / (values + ridge))
+            if shrunk is None:
+                ridge = 0.0
+            else:
+                regularizer, center = rest, shrunk
         if regularizer.is_zero:
             return center
-        majorant = self.majorant(arrays)
+        majorant = self.majorant(arrays) + ridge
 
         def solve_outputs(first: int, last: int) -> Array:
             slices = {key: array[first:last] for key, array in arrays.items()}
+
+            def solve(vector: Array) -> Array:
+                solved = None
+                if ridge > 0.0:
+                    solved = self.apply(slices, vector, lambda values: 1.0 / (values + ridge))
+                return self.solve(slices, vector) if solved is None else solved
+
             return minimise(
                 regularizer,
                 center[:, first:last],
                 scale,
-                multiply=lambda vector: self.multiply(slices, vector),
-                solve=lambda vector: self.solve(slices, vector),
+                multiply=lambda vector: self.multiply(slices, vector) + ridge * vector,
+                solve=solve,
                 majorant=majorant[:, first:last],
                 start=None if start is None else start[:, first:last],
             )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -77,11 +77,13 @@ class Blocks(MatrixPreconditioner):
         return arrays
 
     def solve(self, arrays: Arrays, vector: Array, ids: Ids | None = None) -> Array:
-        solved = np.zeros_like(vector)
+        return rows_of(self.apply(arrays, vector, lambda values: quotient(1.0, values)), ids)
+
+    def apply(self, arrays: Arrays, vector: Array, function: Callable[[Array], Array]) -> Array:
+        product = np.zeros_like(vector)
         for features, roots, vectors in self._blocks(arrays):
-            inverse = quotient(1.0, self.delta + roots)
-            solved[features] = _apply(vectors, inverse, vector[features])
-        return rows_of(solved, ids)
+            product[features] = _apply(vectors, function(self.delta + roots), vector[features])
+        return product
 
     def multiply(self, arrays: Arrays, vector: Array) -> Array:
         product = self.delta * vector

@@ -10,6 +10,7 @@ With base = 0 the inverse is the pseudo-inverse V diag(1/h) V'.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -74,11 +75,15 @@ class LowRank(MatrixPreconditioner):
         return solved
 
     def multiply(self, arrays: Arrays, vector: Array) -> Array:
+        return self.apply(arrays, vector, lambda values: values)
+
+    def apply(self, arrays: Arrays, vector: Array, function: Callable[[Array], Array]) -> Array:
         product = np.empty_like(vector)
         for output in range(vector.shape[1]):
             directions, mix, curvature, base = self.factors(arrays, output)
-            inner = (curvature - base) * (vector[:, output] @ directions @ mix)
-            product[:, output] = base * vector[:, output] + directions @ (mix @ inner)
+            across = function(np.array(base))
+            inner = (function(curvature) - across) * (vector[:, output] @ directions @ mix)
+            product[:, output] = across * vector[:, output] + directions @ (mix @ inner)
         return product
 
     def majorant(self, arrays: Arrays) -> Array:

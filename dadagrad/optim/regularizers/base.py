@@ -56,6 +56,10 @@ class Regularizer(Named, ABC):
     def is_zero(self) -> bool:
         return False
 
+    def split_l2(self) -> tuple[Regularizer, float]:
+        """phi without a term l2/2 |w|_2^2, and l2."""
+        return self, 0.0
+
     @abstractmethod
     def value(self, weights: Array) -> float:
         """phi; infinite outside the domain."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -44,6 +44,9 @@ class ElasticBox(Regularizer):
     @property
     def is_zero(self) -> bool:
         return (self.l1, self.l2, self.low, self.high) == (0.0, 0.0, -np.inf, np.inf)
+
+    def split_l2(self) -> tuple[Regularizer, float]:
+        return replace(self, l2=0.0), self.l2
 
     def value(self, weights: Array) -> float:
         """phi at (n_features,) `weights`; infinite outside the box."""
@@ -90,6 +93,9 @@ class WithElasticNet(Regularizer):
     @property
     def zero_stays(self) -> bool:
         return self.inner.zero_stays
+
+    def split_l2(self) -> tuple[Regularizer, float]:
+        return replace(self, l2=0.0), self.l2
 
     def value(self, weights: Array) -> float:
         """phi; infinite outside the domain of `inner`."""
