@@ -39,7 +39,7 @@ from dadagrad.training.result import TrainResult, make_model, make_report, write
 from dadagrad.training.schedule import Cursor, make_schedule, n_prefetched, with_batch_size
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
 from dadagrad.training.state import zero_state
-from dadagrad.training.state.compiled import RemoteWeights
+from dadagrad.training.state.remote import RemoteWeights
 from dadagrad.training.step_size import choose_step_size
 from dadagrad.training.worker.partition_reader import Loader
 

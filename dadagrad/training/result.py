@@ -30,7 +30,8 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.state import model_weights, state_bytes
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.state.compiled import RemoteWeights, State
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.remote import RemoteWeights
 
 MAX_KEPT_STATE = 32 << 20
 """Bytes of a state that is saved with a model unless it is asked for: two million features."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
@@ -18,6 +18,7 @@ from dadagrad.optim.regularizers import Regularizer
 from dadagrad.optim.updates import Update
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.reader import CheckpointReader
+from dadagrad.training.checkpoints.shards import StoredState
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, restore
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
@@ -247,9 +248,8 @@ def resume(
         run.problem, start = restore(snapshot, run.problem, checkpoints)
     is_complete = start is not None and start.place.cursor.pass_number >= config.passes
     if start is not None and is_complete and not config.early_stopping:
-        if snapshot.unread:
-            snapshot = CheckpointReader(checkpoints).load()
-            run.problem, start = restore(snapshot, run.problem, checkpoints)
+        if isinstance(start.state, StoredState):
+            start = replace(start, state=start.state.weights_alone(run.problem))
         run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")
         watcher = Watcher(seconds_before=start.seconds)
         result = run.result(run.coordinator(start), True, watcher, checkpoints, start)

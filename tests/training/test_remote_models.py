@@ -15,6 +15,7 @@ from dadagrad.errors import InputError, StorageError
 from dadagrad.training.engines.dask.futures import RoundLost
 from dadagrad.training.engines.dask.streams import shard_store
 from dadagrad.training.memory import workers
+from dadagrad.training.state.remote import RemoteWeights
 
 CONFIG = TrainConfig(step_size=0.3, streams=3, rounds=6, l1=1e-4)
 
@@ -139,7 +140,8 @@ def test_the_weights_of_a_stopped_run_stay_on_the_workers(scheduler, wide, expec
     resume(folder, client=scheduler, save_to=url)
     assert Model.load(url).digest == expected.digest
     again = str(tmp_path / "again")
-    resume(folder, client=scheduler, save_to=again)  # it is complete
+    complete = resume(folder, client=scheduler, save_to=again)
+    assert isinstance(complete.coordinator.state, RemoteWeights), "the state came to this process"
     assert Model.load(again).digest == expected.digest
 
 

@@ -21,6 +21,7 @@ from dadagrad.problem import Problem
 from dadagrad.storage.arrays import AnyArray, ArrayRecord, read_arrays, write_arrays
 from dadagrad.storage.store import Storage
 from dadagrad.training.state.compiled import FEATURE_ARRAYS, State
+from dadagrad.training.state.remote import RemoteWeights
 
 _NAME = re.compile(r"shard-([0-9]{4,6})\.([a-z_]+)")
 
@@ -76,6 +77,14 @@ class StoredState(State):
 
     edges: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     shards: tuple[StoredShard, ...] = ()
+
+    def weights_alone(self, problem: Problem) -> RemoteWeights:
+        """The weights of the state, which is read shard by shard."""
+        parts = []
+        for start, shard in zip(self.edges[:-1], self.shards, strict=True):
+            ids, weights = self.with_features(shard.read()).nonzero_weights(problem)
+            parts.append((ids + start, weights))
+        return RemoteWeights.gathered(self, parts)
 
 
 def stored_state(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from dadagrad.data.buffers import POOL, zeros
 from dadagrad.data.rows import Rows
-from dadagrad.errors import InputError, TrainingError
+from dadagrad.errors import TrainingError
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import different, put, take, unite
 from dadagrad.kernels.parallel import Spread
-from dadagrad.model.stored_weights import StoredWeights
 from dadagrad.optim.arrays import is_nonzero
 from dadagrad.problem import Problem
 from dadagrad.training.progressive import OVERFLOW
@@ -302,40 +301,6 @@ class State(TrainingState):
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         return self.feature_arrays | {"intercept": self.intercept}
-
-
-@dataclass(slots=True)
-class RemoteWeights(State):
-    """The end of a run whose state was too large for this process: its weights, without features.
-
-    Attributes
-    ----------
-    ids : (k,) int64 or None
-        The features with a weight other than 0; None if the weights stayed on the workers, too.
-    values : (k, n_outputs) float32
-        Their weights.
-    stored : StoredWeights or None
-        The weights that the workers have written to a model.
-    nonzeros : int
-        The number of weights other than 0.
-    """
-
-    ids: NDArray[np.int64] | None = None
-    values: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
-    stored: StoredWeights | None = None
-    nonzeros: int = 0
-
-    def nonzero_weights(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        if self.ids is None:
-            return np.empty(0, np.int64), np.empty((0, problem.n_outputs), np.float32)
-        return self.ids, self.values
-
-    @property
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        raise InputError(
-            "the state of this run stayed on the workers of its cluster, because it was too large "
-            "for this process; keep it by checkpoints"
-        )
 
 
 def overflowed(ids: NDArray[np.int64], accumulators: NDArray[np.float32]) -> int | None:

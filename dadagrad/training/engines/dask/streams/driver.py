@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.data.skipping import skipped_partitions
 from dadagrad.errors import StorageError, TrainingError
@@ -46,7 +45,8 @@ from dadagrad.training.messages import (
     Save,
 )
 from dadagrad.training.progressive import best_setting
-from dadagrad.training.state.compiled import RemoteWeights, State
+from dadagrad.training.state.compiled import State
+from dadagrad.training.state.remote import RemoteWeights
 
 logger = logging.getLogger(__name__)
 
@@ -231,9 +231,7 @@ class StreamDriver(DaskDriver):
             except StorageError as error:
                 logger.warning("the workers cannot write the model (%s); this process does", error)
                 writer.new_folder()
-        ids, values = self._gather_weights()
-        nonzeros = int(np.count_nonzero(values))
-        return RemoteWeights(**named, ids=ids, values=values, nonzeros=nonzeros)
+        return RemoteWeights.gathered(end, self._holders.call(ShardStore.weights, end.t))
 
     def _write_weights(self, writer: ModelWriter) -> StoredWeights:
         """Have the holders of the state write the weights other than 0 to the model of `writer`."""
@@ -243,19 +241,6 @@ class StreamDriver(DaskDriver):
         )
         writer.end_sharing()
         return StoredWeights.join(parts)
-
-    def _gather_weights(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Get the weights other than 0 from the holders of the state."""
-        parts = self._holders.call(ShardStore.weights, self._state.t)
-        ids = np.empty(sum(len(ids) for ids, _ in parts), np.int64)
-        values = np.empty((len(ids), self._coordinator.problem.n_outputs), np.float32)
-        stop = len(ids)
-        while parts:  # each goes before the next is copied: there may not be memory for all twice
-            ids_of_part, values_of_part = parts.pop()
-            start = stop - len(ids_of_part)
-            ids[start:stop], values[start:stop] = ids_of_part, values_of_part
-            stop = start
-        return ids, values
 
     def _count_nonzeros(self) -> int:
         """See `Report`."""
