@@ -27,6 +27,9 @@ TIMEOUT = "DADAGRAD_STORAGE_TIMEOUT"
 FIRST_SECONDS = 3.0
 """Seconds of retries for a store that has never answered: its name may be a mistake."""
 
+QUIET_SECONDS = 1.0
+"""Seconds of retries that nobody is told of: busy stores refuse single requests all the time."""
+
 UPLOAD_TIMES = 4  # as long a timeout: a part of 64 MiB at 1.1 MB/s takes 60 seconds
 
 _FIRST_PAUSE = 0.1
@@ -95,7 +98,8 @@ class RetryPolicy:
                     self.answered = False  # requests that follow, to tidy up, wait shortly
                     tried = f"tried for {waited:.0f} s: {first_line(error)}"
                     raise RetryTimeout(f"{problem} ({tried}); {advice}") from None
-                self._log(True, f"{problem}; trying again for up to {limit:g} seconds")
+                if waited >= QUIET_SECONDS:
+                    self._log(True, f"{problem}; trying again for up to {limit:g} seconds")
             else:
                 self.answered = True
                 self._log(False, "answers again")
