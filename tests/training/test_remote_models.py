@@ -79,11 +79,16 @@ def test_columns_of_other_units_have_the_weights_of_their_values(scheduler, tmp_
     assert Model.load(url).digest == train(data, CONFIG, **settings).model.digest
 
 
-def test_a_worker_that_sees_another_folder_leaves_the_model_to_this_process(
-    wide, expected, tmp_path, monkeypatch, caplog
+@pytest.mark.parametrize(
+    "error",
+    [StorageError("it is another folder on this machine"), InputError("there are no credentials")],
+    ids=str,
+)
+def test_workers_that_cannot_write_leave_the_model_to_this_process(
+    wide, expected, tmp_path, monkeypatch, caplog, error
 ):
     def another(url, folder):
-        raise StorageError(f"{url} is another folder on this machine")
+        raise error
 
     monkeypatch.setattr(shard_store, "shared_storage", another)
     url = str(tmp_path / "model")

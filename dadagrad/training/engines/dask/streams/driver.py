@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dadagrad.data.skipping import skipped_partitions
-from dadagrad.errors import StorageError, TrainingError
+from dadagrad.errors import InputError, StorageError, TrainingError
 from dadagrad.model.stored_weights import StoredWeights
 from dadagrad.model.writer import ModelWriter
 from dadagrad.storage.arrays import ArrayRecord
@@ -228,7 +228,7 @@ class StreamDriver(DaskDriver):
             try:
                 stored = self._write_weights(writer)
                 return RemoteWeights(**named, stored=stored, nonzeros=stored.nonzeros)
-            except StorageError as error:
+            except (InputError, StorageError) as error:  # the run must not end for it
                 logger.warning("the workers cannot write the model (%s); this process does", error)
                 writer.new_folder()
         return RemoteWeights.gathered(end, self._holders.call(ShardStore.weights, end.t))
