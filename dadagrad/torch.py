@@ -159,4 +159,4 @@ def _column(tensor: Any) -> Array:
 def _as_text(registry: Registry[Any], value: Any) -> Any:
     """The text of a built-in object, and an object of a user's class as it is."""
     made = registry.make(value)
-    return describe(made) if made.name in registry.classes else made
+    return describe(made) if made.name in registry else made

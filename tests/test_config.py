@@ -18,7 +18,7 @@ positive = st.floats(1e-300, 1e300)
 settings = st.fixed_dictionaries(
     {},
     optional={
-        "loss": st.one_of(st.sampled_from(LOSSES.names), st.builds(Huber, positive)),
+        "loss": st.one_of(st.sampled_from(tuple(LOSSES)), st.builds(Huber, positive)),
         "update": st.sampled_from([name for name in UPDATES if UPDATES[name].has_kernels]),
         "l1": st.floats(0, 1e300),
         "l2": st.floats(0, 1e300),

@@ -17,10 +17,10 @@ as in ``block:size=4+4+2``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from hashlib import sha256
-from typing import Any, ClassVar, Generic, TypeVar, cast, dataclass_transform
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class Named:
                 KINDS[annotation].convert(f"{each.name} of {self.name}", plain)
 
 
-class Registry(Generic[T]):
+class Registry(dict[str, type[T]]):
     """Classes of one kind, "loss" for example, by name.
 
     `base` is theirs, and that of a user's own classes, which are refused if not `takes_own`.
@@ -80,22 +80,10 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, base: type[T], *, takes_own: bool = True) -> None:
         self.kind, self.takes_own = kind, takes_own
         self.base: Any = base
-        self.classes: dict[str, type[T]] = {}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.classes)
-
-    def __getitem__(self, name: str) -> type[T]:
-        return self.classes[name]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names, in the order of registration."""
-        return tuple(self)
 
     def is_built_in(self, value: object) -> bool:
         """Return True if an object is of one of the classes, and not of a user's own."""
-        return type(value) in self.classes.values()
+        return type(value) in self.values()
 
     def make(self, value: T | str) -> T:
         """Return the object that a text stands for; an object is returned as it is.
@@ -106,7 +94,7 @@ class Registry(Generic[T]):
         is_built_in = self.is_built_in(value)
         if is_built_in or (self.takes_own and isinstance(value, self.base)):
             name = cast(Any, value).name
-            if name in self.classes and not is_built_in:
+            if name in self and not is_built_in:
                 raise InputError(
                     f"{type(value).__name__} has the name {name!r} of a built-in {self.kind}; "
                     "give the class another name"
@@ -114,18 +102,18 @@ class Registry(Generic[T]):
             return cast(T, value)
         own = f"an object of a class derived from dadagrad.{self.base.__name__}"
         if not isinstance(value, str):
-            words = f"a name or {own}" if self.takes_own else f"one of {', '.join(self.classes)}"
+            words = f"a name or {own}" if self.takes_own else f"one of {', '.join(self)}"
             raise InputError(f"{self.kind} must be {words}, not {value!r}")
         name, _, text = value.partition(":")
-        if name not in self.classes:
+        if name not in self:
             raise InputError(
-                f"{self.kind} {name!r} is not known; choose one of {', '.join(self.classes)}"
+                f"{self.kind} {name!r} is not known; choose one of {', '.join(self)}"
                 + (f", or give {own}" if self.takes_own else "")
             )
         return self._parse(name, text)
 
     def _parse(self, name: str, text: str) -> T:
-        cls: Any = self.classes[name]
+        cls: Any = self[name]
         parameters = {each.name: each for each in _parameters_of(cls)}
         values = {}
         for item in filter(None, text.split(",")):
@@ -151,7 +139,7 @@ def register(registry: Registry[Any], name: str) -> Callable[[Class], Class]:
     def add(cls: Class) -> Class:
         cls.name = name  # type: ignore[attr-defined]
         frozen: Any = dataclass(frozen=True, slots=True)(cls)
-        registry.classes[name] = frozen
+        registry[name] = frozen
         return cast(Class, frozen)
 
     return add

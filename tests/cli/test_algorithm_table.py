@@ -40,9 +40,9 @@ def rows(tmp_path_factory):
 def test_every_choice_is_in_the_table():
     shown = [shlex.split(options) for options, _ in table()]
     for option, names in (
-        ("--update", UPDATES.names),
-        ("--preconditioner", PRECONDITIONERS.names[1:]),
-        ("--regularizer", REGULARIZERS.names[:-1]),
+        ("--update", tuple(UPDATES)),
+        ("--preconditioner", tuple(PRECONDITIONERS)[1:]),
+        ("--regularizer", tuple(REGULARIZERS)[:-1]),
     ):
         assert {words[1].partition(":")[0] for words in shown if words[0] == option} == set(names)
 

@@ -71,7 +71,7 @@ def test_a_run_is_the_plain_update_in_the_normalized_preconditioner(update):
     x, y = dense_rows(rows), rows.labels[:, 0]
     means = np.abs(x).sum(axis=0) / np.maximum((x != 0.0).sum(axis=0), 1)
     scales = np.where(means > 0.0, means, np.median(means[means > 0.0]))
-    plain = CLASSES.classes[update](0.3, Normalized(delta=0.0))
+    plain = CLASSES[update](0.3, Normalized(delta=0.0))
     state, loss = plain.init(N_FEATURES, 1), Logistic()
     for features, label in zip(x, y, strict=True):
         score = features @ plain.weights(state)[:, 0]
