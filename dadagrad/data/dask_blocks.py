@@ -92,8 +92,7 @@ def _blocks(collection: Any) -> list[Any]:
     """Return the blocks of rows, each of all columns."""
     if hasattr(collection, "chunks") and collection.ndim == 2:
         collection = collection.rechunk({1: -1})
-    blocks: list[Any] = np.ravel(np.array(collection.to_delayed(), object)).tolist()
-    return blocks
+    return np.ravel(np.array(collection.to_delayed(), object)).tolist()
 
 
 def as_matrix(block: Any, place: str) -> Any:

@@ -177,8 +177,7 @@ def _share_with(
     frequencies: NDArray[np.float64], lengths: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """The probability that a document of each length has each word, (n_words, n_lengths)."""
-    shares: NDArray[np.float64] = -np.expm1(lengths * np.log1p(-frequencies)[:, None])
-    return shares
+    return -np.expm1(lengths * np.log1p(-frequencies)[:, None])
 
 
 def _median_length(n_features: int, nnz_per_row: float) -> float:

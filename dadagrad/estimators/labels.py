@@ -115,8 +115,7 @@ class LabelEncoder:
         if self.multilabel:
             largest = np.array([(column.values or (1.0,))[-1] for column in self.columns])
             return np.asarray(labels == largest, np.int64)
-        decoded: NDArray[Any] = self.classes[np.searchsorted(self.values, labels[:, 0])]
-        return decoded
+        return self.classes[np.searchsorted(self.values, labels[:, 0])]
 
 
 def is_indicator(y: Any) -> bool:

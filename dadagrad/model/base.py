@@ -278,8 +278,7 @@ class LinearModel:
         column = self.label_columns[0]
         if column.names is None or labels.ndim > 1:
             return labels
-        names: NDArray[Any] = self._names_of_labels[np.searchsorted(column.values or (), labels)]
-        return names
+        return self._names_of_labels[np.searchsorted(column.values or (), labels)]
 
     def predict_proba(self, data: Any) -> Vector:
         """Return `probabilities` for rows of `data`, as `predict` takes them."""

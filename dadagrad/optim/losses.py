@@ -291,8 +291,7 @@ class Poisson(Loss):
         mean = np.exp(np.minimum(scores, MAX_LOG_MEAN))
         beyond = 1.0 + np.maximum(scores - MAX_LOG_MEAN, 0.0)
         least = labels - labels * np.log(np.where(labels > 0.0, labels, 1.0))
-        value: Array = np.maximum(mean * beyond - labels * scores - least, 0.0)
-        return value
+        return np.maximum(mean * beyond - labels * scores - least, 0.0)
 
     def slope(self, scores: Array, labels: Array) -> Array:
         return np.exp(np.minimum(scores, MAX_LOG_MEAN)) - labels

@@ -243,8 +243,7 @@ def _line_numbers(
         return positions
     text = np.frombuffer(chunk, np.uint8)
     starts = np.array([start for _, start in _rows(chunk, delimiter)], np.int64)
-    lines: NDArray[np.int64] = np.searchsorted(np.flatnonzero(text == ord("\n")), starts)[positions]
-    return lines
+    return np.searchsorted(np.flatnonzero(text == ord("\n")), starts)[positions]
 
 
 def _marked(chunk: bytes) -> bytes:

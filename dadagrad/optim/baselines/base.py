@@ -87,8 +87,7 @@ class Learner(Update):
 
     def scores(self, state: LearnerState, ids: Ids, values: Array) -> Array:
         """The (n_outputs,) scores of the row with `values` at the features `ids`."""
-        scores: Array = values @ self.weights(state, ids)
-        return scores
+        return values @ self.weights(state, ids)
 
     def learn(self, state: LearnerState, row: Row) -> LearnerState:
         """The state after one more row; it may reuse the memory of `state`."""

@@ -75,8 +75,7 @@ class PassiveAggressive(Learner):
     def _steps(self, row: Row, squared_length: float) -> Array:
         """The step of each output along x."""
         loss, direction = self._demand(row.targets, row.scores)
-        steps: Array = self._step_lengths(loss, squared_length, row.importance) * direction
-        return steps
+        return self._step_lengths(loss, squared_length, row.importance) * direction
 
     def _demand(self, targets: Array, scores: Array) -> tuple[Array, Array]:
         """The loss of each output, and the direction of its step along x."""

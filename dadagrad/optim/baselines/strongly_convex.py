@@ -87,8 +87,7 @@ class StronglyConvexBall(GradientLearner):
         return {"direction": (n_features, n_outputs), **of_outputs}
 
     def scores(self, state: LearnerState, ids: Ids, values: Array) -> Array:
-        scores: Array = (values @ state.arrays["direction"][ids]) * state.arrays["scale"]
-        return scores
+        return (values @ state.arrays["direction"][ids]) * state.arrays["scale"]
 
     def _step(self, state: LearnerState, gradient: Array, ids: Ids, importance: float) -> None:
         direction, scale = state.arrays["direction"], state.arrays["scale"]

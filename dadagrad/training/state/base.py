@@ -99,8 +99,7 @@ class TrainingState(ABC):
 def intercepts(problem: Problem, state: Array, t: float) -> Array:
     """The (n_outputs,) intercepts at t; 0 where none is fitted."""
     if problem.config.update.shrinks_lazily:
-        values: Array = state[..., 0].flatten()
-        return values
+        return state[..., 0].flatten()
     weights = np.zeros((1, problem.n_outputs))
     sums = np.ascontiguousarray(state[..., :2])
     kernels.dual_weights(sums, free_steps(problem), t, weights)

@@ -181,8 +181,7 @@ class PlainState(TrainingState):
     def _scores(self, problem: Problem, ids: NDArray[np.int64], values: Array) -> Array:
         if isinstance(self.algorithm, Learner):
             return self.algorithm.scores(self.inner, ids, values)
-        scores: Array = values @ self._weights_at(ids) + self.intercepts_now(problem)
-        return scores
+        return values @ self._weights_at(ids) + self.intercepts_now(problem)
 
     def _learn(self, problem: Problem, row: Row) -> None:
         if isinstance(self.algorithm, Learner):

@@ -109,8 +109,7 @@ def draw_partners(
     # Of the places of the query, those of the row's own group are left out.
     skipped = np.where(drawn < before, 0, (group_end - group_begin)[place])
     chosen = (query_begin[place] + drawn + skipped) * (others > 0)
-    partners: NDArray[np.int64] = np.where(others > 0, first + order[chosen], -1)
-    return partners
+    return np.where(others > 0, first + order[chosen], -1)
 
 
 def _stretches(new: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
