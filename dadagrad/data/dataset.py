@@ -341,6 +341,8 @@ IN_MEMORY = "memory"
 class MemoryDataset(Dataset):
     """Partitions in memory."""
 
+    in_memory = True
+
     def __init__(
         self,
         parts: Sequence[Rows],
@@ -353,10 +355,6 @@ class MemoryDataset(Dataset):
         self._names = names or {}
         self._parts = tuple(parts)
         self.partitions = tuple(describe_rows(n, rows) for n, rows in enumerate(self._parts))
-
-    @property
-    def in_memory(self) -> bool:
-        return True
 
     def read(self, partition: int) -> Rows:
         return self._parts[partition]

@@ -44,10 +44,7 @@ class ProjectedGradient(GradientUpdate):
 
     has_kernels: ClassVar[bool] = False
     uses_penalties: ClassVar[bool] = False
-
-    @property
-    def weighs_ids(self) -> bool:
-        return True
+    weighs_ids: ClassVar[bool] = True
 
     def init(self, n_features: int, n_outputs: int) -> State:
         if not 1 <= n_features < 2**31:

@@ -188,15 +188,12 @@ class Registered:
     registry: Registry[Any]
     names: tuple[str, ...]
     optional: bool = False
+    metavar: str = "NAME[:K=V]"
 
     @property
     def type_text(self) -> str:
         kind = f"str or {self.registry.base.__name__}"
         return f"{kind} or None" if self.optional else kind
-
-    @property
-    def metavar(self) -> str:
-        return "NAME[:K=V]"
 
     def convert(self, name: str, value: Any) -> Any:
         return None if value is None and self.optional else self.registry.make(value)

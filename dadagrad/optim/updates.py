@@ -244,6 +244,7 @@ class MirrorDescent(GradientUpdate):
     """Composite mirror descent: step from the present weights, then shrink all of them."""
 
     shrinks_lazily: ClassVar[bool] = True
+    weighs_ids: ClassVar[bool] = True
 
     def init(self, n_features: int, n_outputs: int) -> State:
         """The state before the first step: the weights of least norm in the domain."""
@@ -251,10 +252,6 @@ class MirrorDescent(GradientUpdate):
         if self.regularizer.zero_stays:
             return state
         return replace(state, primary=self.regularizer.prox(state.primary, 0.0, 0.0))
-
-    @property
-    def weighs_ids(self) -> bool:
-        return True
 
     def weights(self, state: State, ids: Ids | None = None) -> Array:
         return rows_of(state.primary, ids)

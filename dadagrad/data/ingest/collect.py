@@ -224,16 +224,14 @@ class Collected:
 class CollectedDataset(Dataset):
     """Collected rows as a dataset; each reading of a partition gathers them again."""
 
+    in_memory = True  # temporary files are those of this process
+
     def __init__(self, collected: Collected, url: str) -> None:
         self.url = url
         self.schema = collected.schema
         self._collected = collected
         numbers = range(collected.n_partitions)
         self.partitions = tuple(describe_rows(number, self.read(number)) for number in numbers)
-
-    @property
-    def in_memory(self) -> bool:
-        return True  # temporary files are those of this process
 
     def read(self, partition: int) -> Rows:
         return self._collected.read(partition)[0]
