@@ -54,7 +54,6 @@ def bin_scores() -> Array:
 class Calibration(Named, ABC):
     """A function from scores to log-odds; before `fit`, one of its kind."""
 
-    __slots__ = ()
     is_fitted: ClassVar[bool] = True
 
     @abstractmethod

@@ -50,7 +50,6 @@ class Loss(Named, ABC):
         True if the slope jumps, so that steps can pass the best score of their row at full size.
     """
 
-    __slots__ = ()
     task: ClassVar[Task] = "binary"
     link: ClassVar[Link] = "identity"
     label_range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
@@ -247,7 +246,7 @@ class Quantile(Loss):
     task: ClassVar[Task] = "regression"
 
     def __post_init__(self) -> None:
-        Loss.__post_init__(self)
+        super().__post_init__()
         if self.q >= 1.0:
             raise InputError(f"q of quantile must be below 1, not {self.q!r}")
 

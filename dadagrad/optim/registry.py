@@ -54,7 +54,6 @@ Sizes = int | tuple[int, ...]
 class Named:
     """Base of classes whose `name` is by default that of the class."""
 
-    __slots__ = ()
     name: ClassVar[str]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -138,9 +137,8 @@ def register(registry: Registry[Any], name: str) -> Callable[[Class], Class]:
 
     def add(cls: Class) -> Class:
         cls.name = name  # type: ignore[attr-defined]
-        frozen: Any = dataclass(frozen=True, slots=True)(cls)
-        registry[name] = frozen
-        return cast(Class, frozen)
+        registry[name] = dataclass(frozen=True)(cls)
+        return cls
 
     return add
 

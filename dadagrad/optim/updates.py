@@ -109,7 +109,6 @@ class Update(Named, ABC):
         Names of the losses that it can follow; empty if that is every loss.
     """
 
-    __slots__ = ()
     by_row: ClassVar[bool] = False
     takes_batches: ClassVar[bool] = True
     has_step_size: ClassVar[bool] = True
@@ -157,7 +156,7 @@ UPDATES: Registry[Update] = Registry("update", Update)  # type: ignore[type-abst
 """Built-in updates by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GradientUpdate(Update):
     """Base of the updates that take gradients."""
 
@@ -248,7 +247,7 @@ class MirrorDescent(GradientUpdate):
 
     def init(self, n_features: int, n_outputs: int) -> State:
         """The state before the first step: the weights of least norm in the domain."""
-        state = GradientUpdate.init(self, n_features, n_outputs)
+        state = super().init(n_features, n_outputs)
         if self.regularizer.zero_stays:
             return state
         return replace(state, primary=self.regularizer.prox(state.primary, 0.0, 0.0))

@@ -29,7 +29,6 @@ class Format(Named, ABC):
         End of the names of files from which the format is chosen.
     """
 
-    __slots__ = ()
     suffix: ClassVar[str]
 
     @abstractmethod

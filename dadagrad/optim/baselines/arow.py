@@ -37,7 +37,7 @@ from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Gaussian(Learner):
     """Base of both. The larger r, the smaller the step of a row."""
 
@@ -89,7 +89,7 @@ class ArowFull(_Gaussian):
     """
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        state = Learner.init(self, n_features, n_outputs)
+        state = super().init(n_features, n_outputs)
         state.arrays["covariance"][:] = np.eye(n_features)
         return state
 

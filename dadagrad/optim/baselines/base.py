@@ -61,7 +61,7 @@ class Row(NamedTuple):
     importance: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Learner(Update):
     """Update that learns linear models row by row, by the slopes or the task of its loss.
 
@@ -115,7 +115,7 @@ class Learner(Update):
         return 0.5 * (near + far)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GradientLearner(Learner):
     """Learner whose step is a function of a gradient: that of a row, or the mean of a batch."""
 

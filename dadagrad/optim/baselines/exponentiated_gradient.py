@@ -55,7 +55,7 @@ class ExponentiatedGradient(Learner):
     signed: ClassVar[bool] = False
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        state = Learner.init(self, n_features, n_outputs)
+        state = super().init(n_features, n_outputs)
         self._refresh(state.arrays, np.arange(n_features))
         return state
 

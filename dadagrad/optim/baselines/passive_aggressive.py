@@ -109,7 +109,7 @@ class PassiveAggressive1(PassiveAggressive):
 
     def _steps(self, row: Row, squared_length: float) -> Array:
         if self.loss.name in MARGINS:
-            return PassiveAggressive._steps(self, row, squared_length)
+            return super()._steps(row, squared_length)
         return self._implicit_steps(row, squared_length, self.C * row.importance)
 
     def _step_lengths(self, loss: Array, squared_length: float, importance: float) -> Array:

@@ -26,7 +26,7 @@ import numpy as np
 
 from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Ids, Shapes
-from dadagrad.optim.baselines.base import GradientLearner, Learner, LearnerState, copy_rows
+from dadagrad.optim.baselines.base import GradientLearner, LearnerState, copy_rows
 from dadagrad.optim.projections import check_floor, entropic_floor_projection
 from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
@@ -60,7 +60,7 @@ class StronglyConvexBall(GradientLearner):
     radius: Positive | None = None
 
     def __post_init__(self) -> None:
-        Learner.__post_init__(self)
+        super().__post_init__()
         if self.radius is None and not (self.loss.classifies or self.loss.ranks):
             raise InputError(
                 f"no ball is known to hold the minimiser for the loss {self.loss.name!r}; give a "
@@ -78,7 +78,7 @@ class StronglyConvexBall(GradientLearner):
         return float(np.sqrt(2.0 * at_zero / self.sigma))
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
-        state = Learner.init(self, n_features, n_outputs)
+        state = super().init(n_features, n_outputs)
         state.arrays["scale"][:] = 1.0
         return state
 

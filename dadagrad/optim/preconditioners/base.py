@@ -50,8 +50,6 @@ class Preconditioner(Named, ABC):
     Vectors are (n_features, n_outputs) float64. `ids` are strictly increasing row numbers.
     """
 
-    __slots__ = ()
-
     @abstractmethod
     def init(self, n_features: int, n_outputs: int) -> Arrays:
         """The arrays before the first gradient."""
@@ -161,7 +159,6 @@ class DiagonalPreconditioner(Preconditioner):
     `local` tells whether a gradient of 0 leaves a weight's curvature as it is.
     """
 
-    __slots__ = ()
     local: ClassVar[bool] = True
 
     @abstractmethod
@@ -192,8 +189,6 @@ class DiagonalPreconditioner(Preconditioner):
 
 class MatrixPreconditioner(Preconditioner):
     """An H that is not diagonal. It defines `shapes`, which begin with the outputs; `init` is 0."""
-
-    __slots__ = ()
 
     def init(self, n_features: int, n_outputs: int) -> Arrays:
         shapes = self.shapes(n_features, n_outputs)

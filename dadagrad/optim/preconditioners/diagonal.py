@@ -46,7 +46,6 @@ class Diagonal(DiagonalPreconditioner):
 class _Uniform(DiagonalPreconditioner):
     """Base of H = h I. Keeps a sum over steps as `total`, (n_outputs,)."""
 
-    __slots__ = ()
     local: ClassVar[bool] = False
     total: ClassVar[str]
 

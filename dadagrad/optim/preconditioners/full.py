@@ -37,7 +37,6 @@ class Blocks(MatrixPreconditioner):
     ==============  =============================  ================================
     """
 
-    __slots__ = ()
     delta: float
 
     @abstractmethod
@@ -45,7 +44,7 @@ class Blocks(MatrixPreconditioner):
         """The size of all blocks (the last may be smaller), or the size of each."""
 
     def init(self, n_features: int, n_outputs: int) -> Arrays:
-        arrays = MatrixPreconditioner.init(self, n_features, n_outputs)
+        arrays = super().init(n_features, n_outputs)
         for size in _counts(self.sizes(n_features), n_features):
             arrays[f"vectors-{size}"][:] = np.eye(size)
         return arrays

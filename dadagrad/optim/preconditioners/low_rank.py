@@ -43,8 +43,6 @@ class Factors(NamedTuple):
 class LowRank(MatrixPreconditioner):
     """Base of the preconditioners of this form; each defines its `factors`."""
 
-    __slots__ = ()
-
     @abstractmethod
     def factors(self, arrays: Arrays, output: int) -> Factors:
         """H of one output."""

@@ -41,7 +41,7 @@ def projection(n_features: int, rank: int, seed: int) -> Array:
     return matrix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Projected(LowRank):
     """Base of both. They keep V as ``directions``, Sigma as ``values`` and the sum `sums`."""
 
@@ -93,7 +93,7 @@ class RadaGrad(_Projected):
     sums: ClassVar[str] = "projected"
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
-        shapes = _Projected.shapes(self, n_features, n_outputs)
+        shapes = super().shapes(n_features, n_outputs)
         return {**shapes, "projected": shapes["directions"]}
 
     def _grow(self, total: Array, column: Array, ids: Ids | None) -> None:
@@ -114,7 +114,7 @@ class AdaLowRank(_Projected):
     sums: ClassVar[str] = "outer"
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
-        shapes = _Projected.shapes(self, n_features, n_outputs)
+        shapes = super().shapes(n_features, n_outputs)
         return {**shapes, "outer": (n_outputs, n_features, n_features)}
 
     def _grow(self, total: Array, column: Array, ids: Ids | None) -> None:

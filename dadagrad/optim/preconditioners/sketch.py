@@ -41,7 +41,6 @@ class _Sketched(LowRank):
     O(r rank n_features) for its shrink.
     """
 
-    __slots__ = ()
     rank: int
     delta: float
     buffer: int | None
@@ -52,7 +51,7 @@ class _Sketched(LowRank):
         return self.rank + (self.rank if self.buffer is None else self.buffer)
 
     def init(self, n_features: int, n_outputs: int) -> Arrays:
-        arrays = LowRank.init(self, n_features, n_outputs)
+        arrays = super().init(n_features, n_outputs)
         return {**arrays, "filled": arrays["filled"].astype(np.int64)}
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
@@ -124,13 +123,13 @@ class SketchedNewton(_Sketched):
     buffer: Count | None = None
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
-        return {**_Sketched.shapes(self, n_features, n_outputs), "time": (n_outputs,)}
+        return {**super().shapes(n_features, n_outputs), "time": (n_outputs,)}
 
     def add(self, arrays: Arrays, step: Step) -> Arrays:
         time = arrays["time"] + step.importance
         # A first step shorter than 1 must not weigh more than one of length 1.
         rows = step.gradient / np.maximum(time, 1.0) ** 0.25
-        return {**_Sketched.add(self, arrays, Step(rows, ids=step.ids)), "time": time}
+        return {**super().add(arrays, Step(rows, ids=step.ids)), "time": time}
 
     def curvature(self, values: Array, removed: float) -> tuple[Array, float]:
         return self.delta + values, self.delta

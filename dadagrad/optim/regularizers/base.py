@@ -41,7 +41,6 @@ class Regularizer(Named, ABC):
         True if |w|_1 has one value in the whole domain, so that adding l1 changes nothing.
     """
 
-    __slots__ = ()
     l1_is_constant: ClassVar[bool] = False
 
     @property

@@ -36,8 +36,6 @@ from dadagrad.optim.regularizers.norms import prox_of_segments
 class _Domain(Regularizer):
     """Base of the domains."""
 
-    __slots__ = ()
-
     def value(self, weights: Array) -> float:
         return 0.0 if self._holds(as_columns(weights)) else float(np.inf)
 
@@ -49,7 +47,6 @@ class _Domain(Regularizer):
 class _Ball(_Domain):
     """Base of the balls of a norm, of the order `order`."""
 
-    __slots__ = ()
     zero_stays: ClassVar[bool] = True
     order: ClassVar[int]
     radius: float
@@ -101,7 +98,6 @@ class L2Ball(_Ball):
 class _Simplex(_Domain):
     """Base of the simplexes: each weight has at least a floor, and those of an output one sum."""
 
-    __slots__ = ()
     l1_is_constant: ClassVar[bool] = True
 
     @abstractmethod

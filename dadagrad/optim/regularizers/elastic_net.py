@@ -34,7 +34,7 @@ class ElasticBox(Regularizer):
     high: float = np.inf
 
     def __post_init__(self) -> None:
-        Regularizer.__post_init__(self)
+        super().__post_init__()
         if not self.low <= 0 <= self.high:
             raise InputError(
                 f"the box [{self.low}, {self.high}] does not contain 0, so every feature that "
@@ -59,7 +59,7 @@ class ElasticBox(Regularizer):
         return np.clip(minimiser, self.low, self.high)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WithElasticNet(Regularizer):
     """phi(w) = inner(w) + l1 |w|_1 + l2/2 |w|_2^2.
 
@@ -79,7 +79,7 @@ class WithElasticNet(Regularizer):
     l2: NonNegative = 0.0
 
     def __post_init__(self) -> None:
-        Regularizer.__post_init__(self)
+        super().__post_init__()
         if self.l1 and not (self.inner.zero_stays or self.inner.l1_is_constant):
             raise InputError(
                 f"l1={self.l1} cannot be added to {type(self.inner).__name__}, whose prox may "

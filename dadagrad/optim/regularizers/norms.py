@@ -30,7 +30,7 @@ Starts = NDArray[np.int64]
 SegmentKernel = Literal["l2_norms", "l2_balls", "l_infinity_norms"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Norm(Regularizer):
     """strength times the sum of the norms, of the order `order`, of blocks of weights."""
 
