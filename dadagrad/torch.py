@@ -129,7 +129,6 @@ class AdaGrad(torch.optim.Optimizer):
         preconditioner: Preconditioner,
         regularizer: Regularizer,
     ) -> None:
-        """One step of a parameter."""
         arrays = {name: tensor.numpy() for name, tensor in self.state[parameter].items()}
         arrays = preconditioner.add(arrays or preconditioner.init(len(gradient), 1), Step(gradient))
         self.state[parameter] = {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -67,7 +67,6 @@ class GroupedCommand(click.Command):
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters with ``--help-all``."""
         option = GroupedOption(
             ["--help-all"],
             is_flag=True,

@@ -332,7 +332,6 @@ def _resume(
 
 
 def _read_settings(file: str) -> dict[str, Any]:
-    """Read a TOML file and check each setting."""
     try:
         with open(file, "rb") as source:
             values = tomllib.load(source)

@@ -17,7 +17,6 @@ def is_dask(data: object) -> bool:
 
 
 def is_dask_frame(data: object) -> bool:
-    """True for a dask data frame."""
     return is_dask(data) and hasattr(data, "columns") and hasattr(data, "to_delayed")
 
 

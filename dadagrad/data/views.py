@@ -73,7 +73,6 @@ class DatasetView(Dataset):
 
     @property
     def pieces(self) -> list[Piece]:
-        """Piece of each partition."""
         return [self._pieces[partition.name] for partition in self.partitions]
 
     def _describe(self, piece: Piece) -> Partition:
@@ -306,7 +305,6 @@ def _pieces_of(data: Dataset) -> list[Piece]:
 
 
 def _join_schemas(datasets: Sequence[Dataset]) -> Schema:
-    """Return the schema of several datasets together."""
     schemas = [data.schema for data in datasets]
     first = schemas[0]
     if len(schemas) == 1:
@@ -373,7 +371,6 @@ def check_columns(expected: Schema, schema: Schema, data: str, other: str) -> No
 
 
 def _join_columns(columns: Sequence[LabelColumn], datasets: Sequence[Dataset]) -> LabelColumn:
-    """Return the label column of several datasets together."""
     first = columns[0]
     for column, data in zip(columns, datasets, strict=True):
         if (column.names is None) != (first.names is None):

@@ -165,7 +165,6 @@ def describe(value: Any) -> str:
 
 
 def _parameters_of(cls: type) -> list[Any]:
-    """The fields that are parameters."""
     if not is_dataclass(cls):
         return []
     return [each for each in fields(cls) if not each.metadata.get("bound")]

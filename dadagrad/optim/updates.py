@@ -76,7 +76,6 @@ class State:
         return named | {"primary": self.primary}
 
     def with_arrays(self, arrays: Arrays, t: float) -> State:
-        """The state at `t` with other arrays."""
         accumulators = {
             name.partition(".")[2]: array for name, array in arrays.items() if "." in name
         }

@@ -127,7 +127,6 @@ class Chart:
         return [(self._y_place(value), self.y.show(value)) for value in self.y.ticks()]
 
     def places(self, series: Series) -> list[Point]:
-        """Place of each point."""
         return [(self._x_place(x), self._y_place(y)) for x, y in series.points]
 
     def notes(self, series: Series) -> Iterator[tuple[float, float, str, str]]:

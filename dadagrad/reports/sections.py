@@ -180,7 +180,6 @@ def _measured(entry: Mapping[str, Any], *, on_holdout: bool) -> dict[str, Any]:
 
 
 def _holdout(holdout: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Quality on held-out rows."""
     if not holdout:
         return None
     curves, classes = holdout.get("curves") or {}, holdout.get("classes") or {}
@@ -235,7 +234,6 @@ def _confusion(
 
 
 def _passes(passes: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
-    """Rows of a table of several passes."""
     return [
         (
             f"pass {number}",

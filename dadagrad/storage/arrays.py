@@ -201,7 +201,6 @@ def _fill(storage: Storage, part: Part, target: NDArray[np.uint8], place: str) -
 
 
 def _get(storage: Storage, part: Part, place: str) -> bytes:
-    """Read one part, and check it."""
     place = f"{place}: part {part.key}"
     try:
         data = storage.get(part.key, max_bytes=part.bytes)

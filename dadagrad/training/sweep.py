@@ -145,7 +145,6 @@ def make_grid(base: TrainConfig, losses: Sequence[Loss | str] = ()) -> list[Trai
 
 
 def _check_side_by_side(grid: Sequence[TrainConfig]) -> None:
-    """Refuse settings that cannot share a stream."""
     check_compiled(grid[0], "several settings side by side need")
     losses = {describe(each.loss): each.loss for each in grid}
     if len(losses) == 1:

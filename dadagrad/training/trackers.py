@@ -112,7 +112,6 @@ class _Tracker(Callback):
 
 
 def _numbers(plain: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of a document."""
     kinds = int | float
     return {
         name: value

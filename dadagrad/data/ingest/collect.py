@@ -336,7 +336,6 @@ def _schema(summary: SourceSummary, labels: LabelTable, n_features: int | None) 
 
 
 def _feature_space(summary: SourceSummary) -> FeatureSpace:
-    """The space of the features that the sources became."""
     options = summary.options
     if summary.encoder is not None:
         reading: dict[str, Any] = {"format": options.format, "columns": summary.columns}

@@ -90,7 +90,6 @@ def _parse_lines(chunk: bytes, *, path: str, offset: int, options: Options) -> B
 
 
 def _parse_part(parse: Parser, part: Range) -> Iterator[Block]:
-    """Parse the chunks of a part of a file."""
     meter = Meter()
     chunks = read_chunks(part, TASK_BYTES, meter)
     if isinstance(parse, TableParser) and parse.quoted:
@@ -114,7 +113,6 @@ class Task:
     first_block: int = 0
 
     def __call__(self) -> Iterator[Block]:
-        """Parse one block after the other."""
         for number, block in enumerate(self.parse(), self.first_block):
             yield replace(compact(block), origin=(self.file, self.number, number))
 
@@ -189,7 +187,6 @@ def learn_table(heads: Iterable[pa.Table], place: str, summary: SourceSummary) -
 
 
 def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Task]:
-    """Tasks that parse the row groups of a table in Parquet."""
     groups = [group for group in parquet_groups(path) if group.n_rows]
     if not groups:
         return

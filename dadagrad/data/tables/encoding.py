@@ -86,7 +86,6 @@ class _Encoding:
         self.coded: dict[str, tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]] = {}
 
     def block(self) -> Block:
-        """The rows as a block."""
         table, encoder = self.batch.table, self.encoder
         kept = np.ones(table.num_rows, bool)
         names = set(table.schema.names)
@@ -280,7 +279,6 @@ class _Encoding:
             self.texts[-1].eliminate_zeros()
 
     def _add_cross(self, cross: tuple[str, ...]) -> None:
-        """Add the feature of a combination of categories."""
         hashed = np.zeros(self.batch.table.num_rows, np.uint64)
         for name in cross:
             codes, hashes, _ = self.coded[name]

@@ -83,7 +83,6 @@ def open_text(
 def _open_json(
     path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
 ) -> tuple[TableParser, list[str]]:
-    """Parser of a file of JSON lines, and its columns."""
     refuse_wide_text(path, head)
     if head.lstrip().startswith(b"["):
         raise InputError(
@@ -106,7 +105,6 @@ def _open_json(
 def _open_delimited(
     path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
 ) -> tuple[TableParser, list[str]]:
-    """Parser of a file of delimited text, and its columns."""
     layout = _layout(path, head, options, encoder, columns)
     if encoder is None:
         if layout.delimiter != "\t":
@@ -381,7 +379,6 @@ def is_table(path: str) -> bool:
 
 
 def parquet_groups(path: str) -> list[RowGroup]:
-    """The row groups of a table in Parquet."""
     with open(path, "rb", opener=open_regular) as file:
         return read_row_groups(file, path)
 

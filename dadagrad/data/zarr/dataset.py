@@ -190,11 +190,9 @@ class _PartitionReader:
             self._seals: dict[str, Any] = {**plain["attributes"]["dadagrad"]["chunks"]}
 
     def has(self, path: str) -> bool:
-        """True if the partition has an array `path`."""
         return path in self._metadata
 
     def read_rows(self) -> Rows:
-        """All rows."""
         n_rows, nnz, names = self._partition.n_rows, self._partition.nnz, self._schema.label_names
         expected = {
             "X/indices": (nnz, "int32"),

@@ -84,7 +84,6 @@ def _metrics(report: Mapping[str, Any]) -> str:
 
 
 def _weights(model: LinearModel) -> str:
-    """The largest weights of either sign, by output."""
     lines = []
     for output, name in enumerate(model.output_names[:MAX_WEIGHTS]):
         weights = [*largest_weights(model, output, 1, MAX_WEIGHTS)]

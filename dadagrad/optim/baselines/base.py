@@ -35,7 +35,6 @@ class LearnerState:
     arrays: Arrays
 
     def with_arrays(self, arrays: Arrays, t: float) -> LearnerState:
-        """The state at `t` with other arrays."""
         return LearnerState(t, arrays)
 
 

@@ -94,7 +94,6 @@ class Manifest:
 
     @property
     def part_keys(self) -> set[str]:
-        """Keys of all parts."""
         return {part.key for array in self.arrays for part in array.parts}
 
     def seal(self) -> bytes:

@@ -35,7 +35,6 @@ def write_shard(
 
 
 def is_of_shard(record: ArrayRecord) -> bool:
-    """True for an array of a shard."""
     return _NAME.fullmatch(record.name) is not None
 
 

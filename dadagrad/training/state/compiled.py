@@ -222,7 +222,6 @@ class State(TrainingState):
 
     @property
     def feature_arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays of `FEATURE_ARRAYS`."""
         return {name: getattr(self, name) for name in FEATURE_ARRAYS}
 
     def with_features(self, arrays: Mapping[str, NDArray[Any]]) -> State:
