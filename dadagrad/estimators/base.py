@@ -188,12 +188,12 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
 
     def sparsify(self) -> Self:
         """Make `coef_` a sparse matrix, which is smaller if l1 left few weights; return self."""
-        self._state = replace(self._fitted, sparse=True, _coefficients=None)
+        self._state = replace(self._fitted, sparse=True)
         return self
 
     def densify(self) -> Self:
         """Make `coef_` an array again, as after `fit`; return self."""
-        self._state = replace(self._fitted, sparse=False, _coefficients=None)
+        self._state = replace(self._fitted, sparse=False)
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:

@@ -106,7 +106,7 @@ class CrossValidated(_Estimator):
         X_test, y_test = _safe_indexing(X, test), _safe_indexing(y, test)
         for number, setting in enumerate(fitted.report["settings"]):
             report = fitted.report | {"best": number}
-            self._state = replace(fitted, report=report, _model=None, _coefficients=None)
+            self._state = replace(fitted, report=report, _model=None)
             diverged = setting["progressive_loss"] is None
             scores.append(np.nan if diverged else float(scorer(self, X_test, y_test, **weighted)))
         return scores

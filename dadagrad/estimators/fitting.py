@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,6 @@ class FittedState:
     feature_names: NDArray[np.object_] | None = None
     sparse: bool = False
     _model: Model | None = None
-    _coefficients: Any = None
 
     @property
     def model(self) -> Model:
@@ -92,24 +92,22 @@ class FittedState:
                 "dadagrad.train(table, initial_model=model)"
             )
 
-    @property
+    @cached_property
     def coefficients(self) -> Any:
         """(n_outputs, n_features) float64: an array, or a CSR matrix."""
-        if self._coefficients is None:
-            model = self.model
-            shape = model.n_outputs, model.n_features
-            if self.sparse:
-                kept = scipy.sparse.csr_matrix(model.weights.T.astype(np.float64))
-                entries = kept.data, model.ids[kept.indices], kept.indptr
-                self._coefficients = scipy.sparse.csr_matrix(entries, shape)
-            else:
-                self._coefficients = np.zeros(shape)
-                self._coefficients[:, model.ids] = model.weights.T
-        return self._coefficients
+        model = self.model
+        shape = model.n_outputs, model.n_features
+        if self.sparse:
+            kept = scipy.sparse.csr_matrix(model.weights.T.astype(np.float64))
+            entries = kept.data, model.ids[kept.indices], kept.indptr
+            return scipy.sparse.csr_matrix(entries, shape)
+        coefficients = np.zeros(shape)
+        coefficients[:, model.ids] = model.weights.T
+        return coefficients
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the coefficients, which the model holds in less space."""
-        return self.__dict__ | {"_coefficients": None}
+        return {name: kept for name, kept in self.__dict__.items() if name != "coefficients"}
 
 
 def restore(source: Any, objects: Mapping[str, Any]) -> FittedState:
