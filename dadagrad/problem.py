@@ -20,7 +20,7 @@ from dadagrad.errors import InputError
 from dadagrad.optim import losses
 from dadagrad.optim.baselines import Learner
 from dadagrad.optim.losses import Link, Loss
-from dadagrad.optim.preconditioners import Diagonal, Preconditioner
+from dadagrad.optim.preconditioners import Diagonal
 from dadagrad.optim.registry import parameters
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import GradientUpdate
@@ -73,10 +73,6 @@ class Problem:
     @property
     def loss(self) -> Loss:
         return self.config.loss
-
-    @property
-    def preconditioner(self) -> Preconditioner:
-        return self.config.preconditioner
 
     @property
     def online(self) -> bool:
@@ -136,7 +132,7 @@ class Problem:
         algorithm = self.config.update.bind(
             loss=self.loss,
             step_size=self.step_size,
-            preconditioner=self.preconditioner,
+            preconditioner=self.config.preconditioner,
             regularizer=self.config.penalties,
         )
         assert isinstance(algorithm, GradientUpdate | Learner)
@@ -238,7 +234,7 @@ class Problem:
         """The settings of the update as the kernels take them."""
         from dadagrad.kernels.training import Hyperparameters
 
-        delta = getattr(self.preconditioner, "delta", Diagonal().delta)
+        delta = getattr(self.config.preconditioner, "delta", Diagonal().delta)
         aware = self.config.importance_aware
         penalties = [setting.config.penalties for setting in self.settings]
         boxes = [each if isinstance(each, ElasticBox) else ElasticBox() for each in penalties]

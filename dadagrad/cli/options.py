@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from dadagrad.cli.display import Display
 from dadagrad.cli.failures import MEGABYTES, check_memory
+from dadagrad.config import SETTINGS
 from dadagrad.data.reading.options import Crosses
 from dadagrad.errors import InputError
 from dadagrad.optim.registry import Registered
@@ -157,8 +158,6 @@ class SettingType(click.ParamType[Any]):
 
 def setting_options(*without: str) -> Callable[[Command], Command]:
     """Add an option for each setting of `TrainConfig` but some, group by group."""
-    from dadagrad.config import SETTINGS
-
     ordered = sorted(SETTINGS.items(), key=lambda item: GROUPS.index(item[1].group))
 
     def add(command: Command) -> Command:

@@ -106,7 +106,7 @@ class PlainRun:
     def __init__(self, data, config):
         self.data, self.config = data, config
         self.problem = make_problem(config, data.schema, config.batch_size)
-        kind, given = type(config.update), (config.step_size, self.problem.preconditioner)
+        kind, given = type(config.update), (config.step_size, config.preconditioner)
         box = ElasticBox(config.l1, config.l2, config.low, config.high)
         self.updates = kind(*given, box), kind(*given, ElasticBox())
         sizes = (N_FEATURES, 1)

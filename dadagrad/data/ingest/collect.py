@@ -291,7 +291,8 @@ def collect(
         local.finish()
     summary.wrong_rows.log()
     if not rows.n_rows:
-        reason = f" ({summary.skipped} were wrong and skipped)" if summary.skipped else ""
+        skipped = summary.wrong_rows.n_rows
+        reason = f" ({skipped} were wrong and skipped)" if skipped else ""
         reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
         raise InputError(f"no rows in {source.name}{reason}; give sources with at least one")
     return Collected(rows, summary, n_features or summary.n_needed, partition_nnz)

@@ -162,7 +162,7 @@ def ingest(
         source_bytes=sum(map(source_bytes, source.paths)),
         bytes=storage.n_bytes(),
         seconds=time.perf_counter() - started,
-        skipped=summary.skipped,
+        skipped=summary.wrong_rows.n_rows,
         columns=describe(collected.schema, summary.left_out),
         collisions=summary.collisions,
     )
@@ -199,7 +199,7 @@ def _provenance(
         "options": asdict(summary.options),
         "lines": [n_lines for _, n_lines in sizes],
         "shuffle": shuffle,
-        "skipped": summary.skipped,
+        "skipped": summary.wrong_rows.n_rows,
         "zero_weight": summary.zero_weight,
     }
 

@@ -84,10 +84,6 @@ class SourceSummary:
         ]
 
     @property
-    def skipped(self) -> int:
-        return self.wrong_rows.n_rows
-
-    @property
     def collisions(self) -> int | None:
         """Hashed names that share their feature with another; None if names were not kept."""
         if self.encoder is None or self.too_many_names or self.options.keep_names is False:

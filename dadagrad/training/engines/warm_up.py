@@ -116,8 +116,9 @@ def _check_own_objects(problem: Problem) -> None:
             center = np.zeros((problem.n_features, problem.n_outputs))
             weights = penalty.prox(center, np.ones(center.shape), 1.0)
             _check_shape(penalty, "prox", weights, "a center", center, center.shape)
-    if not PRECONDITIONERS.is_built_in(problem.preconditioner):
-        _check_preconditioner(problem.preconditioner, problem.n_features, problem.n_outputs)
+    preconditioner = problem.config.preconditioner
+    if not PRECONDITIONERS.is_built_in(preconditioner):
+        _check_preconditioner(preconditioner, problem.n_features, problem.n_outputs)
 
 
 def _check_preconditioner(owner: Preconditioner, n_features: int, n_outputs: int) -> None:
