@@ -34,21 +34,14 @@ BOUND = {"bound": True}
 """Metadata of a field that a run fills in, and that is no parameter: the loss of an update."""
 
 Positive = float
-"""Annotation of a parameter that is a finite number above 0."""
 NonNegative = float
-"""Annotation of a parameter that is a finite number of at least 0."""
 Finite = float
-"""Annotation of a parameter that is a finite number."""
 Numbers = tuple[float, ...]
-"""Annotation of a parameter that is several finite numbers."""
 Schedule = str
-"""Annotation of the growth of a curvature with time: "constant", "sqrt" or "linear"."""
 Rank = int
-"""Annotation of the rank of a sketch, at least 2."""
 Count = int
-"""Annotation of a whole number of at least 0."""
 Sizes = int | tuple[int, ...]
-"""Annotation of the size of all blocks, or the size of each."""
+"""Annotations of parameters; `KINDS` has the permitted values of each."""
 
 
 class Named:
