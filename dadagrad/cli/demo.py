@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.filesize import decimal
@@ -20,10 +20,7 @@ from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.options import COUNT, load_dask, output_options
 from dadagrad.errors import InputError
 from dadagrad.progress.display import RunDisplay
-
-if TYPE_CHECKING:
-    from dadagrad import TrainResult
-    from dadagrad.training.callbacks import RoundEvent
+from dadagrad.training.callbacks import RoundEvent
 
 TEST_SHARE = 0.2
 """Number of rows of the test data, as a share of those of the training data."""
@@ -127,7 +124,9 @@ def _make_folder(folder: str | None) -> str:
     return os.path.abspath(folder)
 
 
-def _train_half(display: Display, paths: dict[str, str], client: Any, rows: int) -> TrainResult:
+def _train_half(
+    display: Display, paths: dict[str, str], client: Any, rows: int
+) -> dadagrad.TrainResult:
     """Train, and interrupt this process after half of the rows."""
     stops: list[int] = []
 

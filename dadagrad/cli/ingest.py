@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.filesize import decimal
@@ -22,9 +22,6 @@ from dadagrad.cli.options import (
 )
 from dadagrad.data.reading.options import OPTIONS
 from dadagrad.summary import counted, duration
-
-if TYPE_CHECKING:
-    from dadagrad import Dataset
 
 RAW = "Raw files"
 """Group of these options in the help of commands that also take datasets."""
@@ -67,7 +64,7 @@ def open_data(
     display: Display,
     resources: dict[str, Any],
     **options: Any,
-) -> Dataset:
+) -> dadagrad.Dataset:
     """Open datasets, or read raw files with the options `reading`, and say what was read as what.
 
     Other `options` are those of `Resources.dataset`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,9 +21,6 @@ from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
 from dadagrad.summary import counted, listed, side_by_side, urls_text
-
-if TYPE_CHECKING:
-    from dadagrad import Dataset, Model
 
 
 @click.command()
@@ -79,7 +76,7 @@ def inspect(url: str, top: int, verify: bool, display: Display) -> None:
             )
 
 
-def _describe_data(data: Dataset, url: str) -> dict[str, Any]:
+def _describe_data(data: dadagrad.Dataset, url: str) -> dict[str, Any]:
     n_bytes = None
     with suppress(DadagradError):  # a web server cannot list the objects
         n_bytes = Storage(url).n_bytes()
@@ -128,7 +125,7 @@ def _rows(meta: dict[str, Any] | None) -> Any:
     return sum(count for count in rows if isinstance(count, int))
 
 
-def _show_model(model: Model, top: int) -> None:
+def _show_model(model: dadagrad.Model, top: int) -> None:
     from dadagrad.model.facts import MAX_OUTPUTS, largest_weights, sides
 
     print_facts(model.facts())

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.filesize import decimal
@@ -14,15 +14,12 @@ from rich.filesize import decimal
 import dadagrad
 from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.failures import Interrupted
-from dadagrad.config import SETTINGS
+from dadagrad.config import SETTINGS, TrainConfig
 from dadagrad.errors import DadagradError, InputError
+from dadagrad.problem import Problem, make_problem
 from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
 from dadagrad.summary import last_part, metrics_text, run_lines
-
-if TYPE_CHECKING:
-    from dadagrad import Dataset, DryRun, TrainConfig, TrainResult
-    from dadagrad.problem import Problem
 
 SAVE_SECONDS = 60.0
 """Default seconds between checkpoints."""
@@ -50,7 +47,7 @@ _MEMORY_OF_WORKER = {
 
 
 def finish(
-    result: TrainResult,
+    result: dadagrad.TrainResult,
     display: Display,
     model: str,
     notes: Mapping[str, Any],
@@ -94,13 +91,15 @@ def finish(
 
 
 def check_data(
-    data: Dataset, config: TrainConfig, holdout: str | None, resources: Mapping[str, Any]
+    data: dadagrad.Dataset,
+    config: TrainConfig,
+    holdout: str | None,
+    resources: Mapping[str, Any],
 ) -> None:
     """Check before training that the data suit the settings, and the model the holdout data."""
     from dadagrad.data.ingest.sources import is_raw
     from dadagrad.model.evaluate import suit
     from dadagrad.model.raw import read_raw
-    from dadagrad.problem import make_problem
     from dadagrad.training.engines.resources import Resources
     from dadagrad.training.execution import resolve_config
 
@@ -184,7 +183,7 @@ def check_destinations(
             storage.delete("model.part")
 
 
-def show_dry_run(prediction: DryRun, display: Display) -> None:
+def show_dry_run(prediction: dadagrad.DryRun, display: Display) -> None:
     """Print the prediction of a run; `InputError` if the run cannot fit into memory."""
     if prediction.problem is not None:
         raise InputError(prediction.problem)

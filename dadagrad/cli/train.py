@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -35,9 +35,6 @@ from dadagrad.config import SETTINGS, make_config
 from dadagrad.errors import InputError, OnError
 from dadagrad.settings import Number
 from dadagrad.training.callbacks import Callback
-
-if TYPE_CHECKING:
-    from dadagrad import Dataset
 
 common, saving, output = grouped("Common"), grouped("Checkpoints"), grouped("Output")
 trace_option = grouped("Parallel")(
@@ -308,7 +305,7 @@ def _resume(
     resources: dict[str, Any],
     checkpoints: str,
     meta: dict[str, Any],
-    data: Dataset,
+    data: dadagrad.Dataset,
     on_error: OnError | None,
     trace: str | None,
 ) -> None:

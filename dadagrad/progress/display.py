@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.filesize import decimal
@@ -24,9 +23,7 @@ from rich.text import Text
 
 from dadagrad.summary import percent, short, significant
 from dadagrad.training.callbacks import BeginEvent, Callback, EndEvent, RoundEvent
-
-if TYPE_CHECKING:
-    from dadagrad.training.progressive import ProgressiveMetrics
+from dadagrad.training.progressive import ProgressiveMetrics
 
 PLAIN_SECONDS = 5.0
 """Seconds between two plain lines of progress without a terminal."""

@@ -10,21 +10,19 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from jinja2 import Environment, PackageLoader
 
 from dadagrad.errors import InputError
+from dadagrad.model.model import Model
 from dadagrad.problem import has_classes
 from dadagrad.reports import sections
 from dadagrad.reports.document import TOP, describe
 from dadagrad.storage.documents import strict_json
 from dadagrad.storage.output import output_file
 from dadagrad.summary import counted, duration, last_part, percent, short, utf8
-
-if TYPE_CHECKING:
-    from dadagrad.model.model import Model
-    from dadagrad.training.result import TrainResult
+from dadagrad.training.result import TrainResult
 
 Document = Mapping[str, Any]
 
