@@ -240,6 +240,10 @@ class CollectedDataset(Dataset):
         names = self._collected.names
         return {feature: names[feature] for feature in ids.tolist() if feature in names}
 
+    @property
+    def has_names(self) -> bool:
+        return bool(self._collected.names)
+
 
 def collect(
     source: Source,
