@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import click
@@ -15,7 +14,8 @@ import dadagrad
 from dadagrad.cli.display import Display, print_facts, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.config import SETTINGS, TrainConfig
-from dadagrad.errors import DadagradError, InputError
+from dadagrad.errors import InputError
+from dadagrad.model.writer import ModelWriter
 from dadagrad.problem import Problem, make_problem
 from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
@@ -176,11 +176,7 @@ def check_destinations(
                 f"there is a model at {url} already; give another --model, or --overwrite to "
                 "replace it"
             )
-    storage = Storage(model)
-    with storage.without_empty_folders():
-        storage.put("model.part", b"")  # one name: the next command removes that of a killed one
-        with suppress(DadagradError):
-            storage.delete("model.part")
+    ModelWriter(model).check()
 
 
 def show_dry_run(prediction: dadagrad.DryRun, display: Display) -> None:

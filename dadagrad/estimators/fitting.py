@@ -207,7 +207,7 @@ def partial_fit(
     run = Run(data, config, resources)
     start = None
     if before is None:
-        run.check_memory([], checkpoints=False)
+        run.check([], checkpoints=False)
     else:
         assert before.state is not None
         run.problem = continue_problem(run.problem, before.problem)

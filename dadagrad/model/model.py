@@ -105,7 +105,7 @@ class Model(LinearModel):
 
         The arrays of a `state` of training are written with it, for `load_state`. A reader sees the
         old model or the new one, at any time. Raises `InputError` if the folder holds a dataset or
-        checkpoints, and `StorageError` if the store fails.
+        checkpoints, or is a file, and `StorageError` if the store fails.
         """
         with ModelWriter(url) as writer:
             write_model(writer, self, state or {})

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, Self
 from uuid import uuid4
 
-from dadagrad.errors import CorruptionError, InputError, MissingKey, StorageError
+from dadagrad.errors import CorruptionError, DadagradError, InputError, MissingKey, StorageError
 from dadagrad.storage.arrays import read_records, sync
 from dadagrad.storage.documents import Content, content_at, read_sealed, seal
 from dadagrad.storage.store import Storage
@@ -34,18 +34,27 @@ class ModelWriter:
     """Writer of one model to a folder, in place of a model that is there.
 
     As a context manager it removes what was written if the block does not commit it. Raises
-    `InputError` if the folder holds a dataset or checkpoints.
+    `InputError` if the folder holds a dataset or checkpoints, or is a file.
     """
 
     def __init__(self, url: str | os.PathLike[str] | Storage) -> None:
-        self.storage = url if isinstance(url, Storage) else Storage(url)
-        content = content_at(self.storage)
+        storage = self.storage = url if isinstance(url, Storage) else Storage(url)
+        if storage.is_local and os.path.isfile(storage.local_path()):
+            raise InputError(f"{storage.url} is a file; save the model to a folder of its own")
+        content = content_at(storage)
         if content not in (None, Content.MODEL):
             raise InputError(
-                f"{self.storage.url} holds {content}; save the model to a folder of its own"
+                f"{storage.url} holds {content}; save the model to a folder of its own"
             )
         self._folders: list[str] = []
         self._at_end = ExitStack()
+
+    def check(self) -> None:
+        """Raise `StorageError` if the store takes no files, before a run that would be lost."""
+        with self.storage.without_empty_folders():
+            self.storage.put("model.part", b"")  # one name: the next removes that of a killed one
+            with suppress(DadagradError):
+                self.storage.delete("model.part")
 
     @property
     def folder(self) -> str:

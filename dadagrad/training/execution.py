@@ -109,6 +109,7 @@ class Run:
         self.resources = resources
         self.messages = messages or logger.info
         self.save_to, self.keep_state = save_to, keep_state
+        self._writer: ModelWriter | None = None
         self.set_problem(make_problem(config, data.schema, config.batch_size))
 
     def set_problem(self, problem: Problem, most_rows: int | None = None) -> None:
@@ -129,8 +130,8 @@ class Run:
 
     @property
     def _stays_on_workers(self) -> bool:
-        on_workers = self.resources.on_cluster and self.problem.online
-        return on_workers and stays_on_workers(self.problem)
+        on_cluster, problem = self.resources.on_cluster, self.problem
+        return on_cluster and problem.online and stays_on_workers(problem)
 
     def estimate(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> Estimate:
         """Estimate the memory and the traffic of the run."""
@@ -145,8 +146,16 @@ class Run:
             workers_write=self.workers_write,
         )
 
-    def check_memory(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> None:
-        """Refuse what cannot fit, before anything is made."""
+    def check(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> None:
+        """Refuse what cannot be saved or cannot fit, before anything is made."""
+        if self.save_to is not None:
+            self._writer = ModelWriter(self.save_to)
+            self._writer.check()
+        if self.keep_state and self._stays_on_workers:
+            raise InputError(
+                "the state of this run stays on the workers of its cluster, because it is too "
+                "large for this process; leave out keep_state, and keep it by checkpoints"
+            )
         estimate = self.estimate(workers, checkpoints=checkpoints)
         shortage = memory_shortage(estimate, self.problem, self.resources.memory, workers)
         if shortage is not None:
@@ -160,22 +169,16 @@ class Run:
         callbacks: Sequence[Callback] = (),
     ) -> TrainResult:
         """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
-        writer = None if self.save_to is None else ModelWriter(self.save_to)
-        if self.keep_state and self._stays_on_workers:
-            raise InputError(
-                "the state of this run stays on the workers of its cluster, because it is too "
-                "large for this process; leave out keep_state, and keep it by checkpoints"
-            )
         compile_seconds = warm_up(self.problem, self.messages)
         start = start or self.begin(engine)
         url = None if saver is None else saver.url
         watcher = self.watch(engine, start, callbacks, saver)
-        watcher.writer = writer if self.workers_write else None
+        watcher.writer = self._writer if self.workers_write else None
         if saver is not None:
             choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
             saver.config, saver.scales = replace(saver.config, **choices), self.problem.scales
             saver.holdout, saver.curve = start.holdout, start.curve
-        with watcher.events(), writer or nullcontext():
+        with watcher.events(), self._writer or nullcontext():
             if self.problem.config.early_stopping:
                 coordinator, complete = self._learn_by_pass(engine, start, watcher)
             else:
@@ -190,8 +193,8 @@ class Run:
                 bytes_per_step=moved / steps if moved is not None and steps else None,
                 compile_seconds=compile_seconds,
             )
-            if writer is not None and complete:
-                write_result(watcher.result, writer, self.keep_state)
+            if self._writer is not None and complete:
+                write_result(watcher.result, self._writer, self.keep_state)
         return watcher.result
 
     def watch(
@@ -385,12 +388,10 @@ class Run:
             report["holdout"] = self.evaluate(model, self.problem.loss, curves=True)
             if start.holdout.losses:
                 report["holdout"]["loss_of_pass"] = start.holdout.losses
-        end = coordinator.state
-        remote = end if isinstance(end, RemoteWeights) else None
-        report["nonzeros"] = remote.nonzeros if remote else int(np.count_nonzero(model.weights))
+        end, nonzeros = coordinator.state, np.count_nonzero(model.weights)
+        report["nonzeros"] = end.nonzeros if isinstance(end, RemoteWeights) else int(nonzeros)
         model.report.update(report)
-        saved_to = self.save_to if complete else None
-        return TrainResult(model, report, complete, coordinator, saved_to)
+        return TrainResult(model, report, complete, coordinator, self.save_to if complete else None)
 
 
 def _chunk_rows(problem: Problem) -> int:

@@ -16,6 +16,7 @@ from dadagrad.optim.losses import Loss
 from dadagrad.optim.preconditioners import Preconditioner
 from dadagrad.optim.regularizers import Regularizer
 from dadagrad.optim.updates import Update
+from dadagrad.storage.store import Storage
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.shards import StoredState
@@ -154,10 +155,12 @@ def train(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "
             "`dadagrad resume`, or choose another folder"
         )
+    if save_to and checkpoints and Storage(save_to).url == Storage(checkpoints).url:
+        raise InputError("save_to and checkpoints name the same folder; give each its own")
     receivers = as_callbacks(callbacks)
     # A cluster that is not there, or too little memory, is no beginning of a run.
     with resources.engine(run.readable) as engine:
-        run.check_memory(engine.workers(), checkpoints=checkpoints is not None)
+        run.check(engine.workers(), checkpoints=checkpoints is not None)
         if checkpoints is None:
             return run.execute(engine, start=start, callbacks=receivers)
         with CheckpointSaver(
@@ -257,7 +260,7 @@ def resume(
             result.save(save_to, keep_state=keep_state)
         return result
     with resources.engine(run.readable) as engine:
-        run.check_memory(engine.workers(), checkpoints=True)
+        run.check(engine.workers(), checkpoints=True)
         with CheckpointSaver(
             checkpoints, run.readable, config, keep=keep, notes=meta["notes"],
             every=save_every, seconds=save_seconds,

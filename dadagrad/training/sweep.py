@@ -120,7 +120,7 @@ def sweep(
         run.problem.with_configs(grid), most_rows=math.ceil(PLACES[0] * run.data.n_rows)
     )
     with resources.engine(run.readable) as engine:
-        run.check_memory(engine.workers(), checkpoints=False)
+        run.check(engine.workers(), checkpoints=False)
         warm_up(run.problem, run.messages)
         start = run.begin(engine)
         swept = _Sweep(run, engine, start, receivers)

@@ -10,8 +10,9 @@ import pytest
 from helpers.processes import run_python
 from helpers.training_cases import as_dataset, make_data
 from helpers.wide_cases import write_wide
+from helpers.zarr_cases import write_zarr
 
-from dadagrad import InputError, TrainConfig, TrainingError, train
+from dadagrad import DadagradError, InputError, TrainConfig, TrainingError, train
 from dadagrad.data.dataset import MemoryDataset, Partition
 from dadagrad.data.rows import Rows
 from dadagrad.training.schedule import auto_batch_size, with_batch_size
@@ -49,6 +50,22 @@ def test_the_reported_error_is_that_of_rows_not_seen_before():
 
 
 class TestRefused:
+    @pytest.mark.parametrize(
+        ("place", "message"),
+        [
+            ("data", "holds a dataset; save the model to a folder of its own"),
+            ("run", "save_to and checkpoints name the same folder"),
+            ("file", "is a file; save the model to a folder of its own"),
+            ("file/model", r"cannot write model\.part in .*; write elsewhere"),
+        ],
+    )
+    def test_a_model_that_cannot_be_saved_before_anything_is_made(self, tmp_path, place, message):
+        data, run = write_zarr(make_data(), tmp_path / "data"), tmp_path / "run"
+        (tmp_path / "file").touch()
+        with pytest.raises(DadagradError, match=message):
+            train(data, CONFIG, checkpoints=str(run), save_to=str(tmp_path / place))
+        assert not run.exists()
+
     @pytest.mark.parametrize("n_partitions", [0, 3])
     def test_no_rows(self, n_partitions):
         data = make_data()
