@@ -113,7 +113,7 @@ class TrainResult:
 
     def _repr_html_(self) -> str:
         title, *_ = run_lines(self.report, self.loss)
-        return html_table(title, self.model.facts())
+        return html_table(title, {} if self.digest is None else self.model.facts())
 
     def state_arrays(self) -> dict[str, AnyArray]:
         """The state of the model's training, in the memory of the run."""

@@ -139,6 +139,7 @@ def test_the_weights_of_a_stopped_run_stay_on_the_workers(scheduler, wide, expec
     stopped = train(wide, CONFIG, client=scheduler, save_to=url, **stop)
     assert (stopped.complete, stopped.saved_to, stopped.digest) == (False, None, None)
     assert stopped.report["nonzeros"] > 0
+    assert "Trained on" in stopped._repr_html_()
     with pytest.raises(InputError, match=r"was stopped.*go on with it from its checkpoints"):
         _ = stopped.model
     assert not Path(url).exists()
