@@ -1,5 +1,6 @@
 """Models whose weights the workers of a cluster write, because this process may not hold them."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +160,17 @@ def test_names_and_rows_held_out_need_the_weights_here(scheduler, wide, tmp_path
     assert model.names == {number: names[number] for number in model.ids.tolist()}
     train(wide, CONFIG, client=scheduler, save_to=url, holdout=0.25)
     assert Model.load(url).report["holdout"]["rows"] == 300
+
+
+def test_the_first_partition_may_be_skipped(wide, tmp_path):
+    data, url = tmp_path / "data", str(tmp_path / "model")
+    shutil.copytree(wide, data)
+    shutil.rmtree(data / "part-00000")
+    with local_cluster(1, processes=False) as cluster:
+        options = {"client": cluster.scheduler_address, "on_error": "skip"}
+        result = train(str(data), CONFIG, save_to=url, **options)
+    assert result.report["skipped_partitions"] == ["part-00000"]
+    assert result.digest == train(str(data), CONFIG, on_error="skip").digest
 
 
 def test_what_cannot_be_saved_is_refused_before_the_run(scheduler, wide, tmp_path):

@@ -17,7 +17,7 @@ import json
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -106,8 +106,11 @@ class ZarrDataset(Dataset):
 
     @property
     def has_names(self) -> bool:
-        number = next((n for n, each in enumerate(self.partitions) if each.n_local), None)
-        return number is not None and self._reader(number).has("var/name")
+        for number, partition in enumerate(self.partitions):
+            with suppress(CorruptionError, MissingKey):  # the next tells as well
+                if partition.n_local:
+                    return self._reader(number).has("var/name")
+        return False
 
     def tags(self, partition: int) -> NDArray[Any] | None:
         reader, n_rows = self._reader(partition), self.partitions[partition].n_rows
