@@ -26,7 +26,7 @@ MAX_PARTITIONS = 2
 """Partitions that are measured at most: the run reads them first, and keeps them until then."""
 
 MAX_ROWS, MAX_ENTRIES = 16_384, 1 << 18
-"""Rows and non-zeros that are measured at most."""
+"""Rows and non-zeros that are measured at most, but at least one row."""
 
 FREQUENT = 0.05
 """Share of the rows that have a frequent column, at least."""
@@ -55,8 +55,9 @@ def measure_scales(
     ids, sums, counts, n_rows, n_entries = [], [], [], 0, 0
     for partition in schedule.first.order(0)[:MAX_PARTITIONS]:
         loaded = loader.load(partition)
-        stop = np.searchsorted(loaded.indptr, MAX_ENTRIES - n_entries, side="right") - 1
-        rows = loaded.slice(0, min(MAX_ROWS - n_rows, int(stop)))
+        fitting = np.searchsorted(loaded.indptr, MAX_ENTRIES - n_entries, side="right") - 1
+        stop = max(int(fitting), min(1 - n_rows, loaded.n_rows))
+        rows = loaded.slice(0, min(MAX_ROWS - n_rows, stop))
         if rows.values is not None and rows.nnz:
             positions, numbers = relabel(rows.indices, rows.n_local)
             ids.append(look_up(rows.vocabulary, positions))

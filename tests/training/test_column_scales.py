@@ -26,6 +26,7 @@ from dadagrad import (
 from dadagrad.optim.losses import Logistic
 from dadagrad.optim.preconditioners import Normalized
 from dadagrad.optim.updates import UPDATES as CLASSES
+from dadagrad.training import column_scales
 
 UNITS = 2.0 ** np.random.default_rng(5).integers(-12, 18, N_FEATURES)
 MODES = {
@@ -123,6 +124,13 @@ def test_values_of_one_range_and_ones_are_left_alone():
         chosen = train(data, step_size=0.2)
         assert chosen.model.report["config"]["scale_columns"] is False
         assert bits(chosen) == bits(train(data, step_size=0.2, scale_columns=False))
+
+
+def test_a_row_may_have_more_entries_than_are_measured(monkeypatch):
+    data = in_units(all_columns((30, 20)), UNITS)
+    monkeypatch.setattr(column_scales, "MAX_ENTRIES", 3)
+    result = train(data, TrainConfig(step_size=0.3, scale_columns=True, shuffle=False))
+    assert np.array_equal(result.coordinator.problem.scales, UNITS)
 
 
 def test_later_calls_of_partial_fit_keep_the_scales_of_the_first():
