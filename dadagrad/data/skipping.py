@@ -81,8 +81,14 @@ class SkippingDataset(Dataset):
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """Names of those `ids` that have one, in the partitions that can be read."""
-        readable = (each for each in self.partitions if each.name not in self.skipped)
-        return self.source.with_partitions(readable).names(ids)
+        readable = [each for each in self.partitions if each.name not in self.skipped]
+        with suppress(CorruptionError, MissingKey):
+            return self.source.with_partitions(readable).names(ids)
+        names: dict[int, str] = {}
+        for partition in readable:
+            with suppress(CorruptionError, MissingKey):  # its rows can be read all the same
+                names |= self.source.with_partitions([partition]).names(ids)
+        return names
 
     def _replacement(self, partition: int) -> Rows:
         """Rows without features and without weight, as many as the partition has."""

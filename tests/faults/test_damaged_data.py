@@ -67,6 +67,19 @@ def test_a_damaged_partition_is_named_or_skipped_on_request(url, kind, caplog):
     assert re.match(rf"partition {VICTIM} is skipped: {url}: partition {VICTIM}, ", line)
 
 
+def test_names_that_are_damaged_are_left_out_on_request(tmp_path):
+    """The rows of their partition can be read."""
+    data = make_data(DATA_SIZES)
+    names = {number: f"f{number}" for number in range(data.schema.n_features)}
+    url = write_zarr(data, tmp_path / "data", names=names)
+    (tmp_path / "data/part-00000/var/name/c/0").unlink()
+    result = train(url, CONFIG, on_error="skip")
+    assert result.report["skipped_partitions"] == []
+    assert bits(result) == bits(train(data, CONFIG))
+    assert len(result.model.names) > 0
+    assert result.model.names.items() <= names.items()
+
+
 @pytest.mark.parametrize(
     "settings", [{"batch_size": 1}, {"batch_size": 60, "step_size": "auto"}], ids=str
 )
