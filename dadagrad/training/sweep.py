@@ -194,6 +194,8 @@ class _Sweep:
         run = self._run
         complete, values = True, np.zeros(0)
         for stop in (*_stops(run), None):
+            if stop is not None and run.problem.n_settings == 1:
+                continue  # nothing to drop; and the state of one setting may stay on workers
             before = start.place.passes[0] if start.place.passes else None
             coordinator, complete = run.learn(self._engine, start, self.watcher, stop=stop)
             passes = coordinator.place.passes

@@ -11,7 +11,7 @@ from helpers.training_cases import interrupt_at, make_data
 from helpers.wide_cases import write_wide
 from helpers.zarr_cases import write_zarr
 
-from dadagrad import Model, TrainConfig, dry_run, resume, train
+from dadagrad import Model, TrainConfig, dry_run, resume, sweep, train
 from dadagrad.errors import InputError, StorageError
 from dadagrad.training.engines.dask.futures import RoundLost
 from dadagrad.training.engines.dask.streams import shard_store
@@ -150,6 +150,14 @@ def test_the_weights_of_a_stopped_run_stay_on_the_workers(scheduler, wide, expec
     complete = resume(folder, client=scheduler, save_to=again)
     assert isinstance(complete.coordinator.state, RemoteWeights), "the state came to this process"
     assert Model.load(again).digest == expected.digest
+
+
+def test_a_sweep_goes_on_with_the_last_setting(scheduler, wide):
+    """The states of several come to this process, from which half of them are dropped."""
+    settings = {"step_size": [0.3, 30.0], "l1": 0.0, "rounds": 20}
+    here, there = (sweep(wide, CONFIG, client=each, **settings) for each in (None, scheduler))
+    assert there.best.coordinator.problem.n_settings == 1
+    assert there.best.digest == here.best.digest
 
 
 def test_names_and_rows_held_out_need_the_weights_here(scheduler, wide, tmp_path):
