@@ -250,7 +250,7 @@ def resume(
     if snapshot.arrays:
         run.problem, start = restore(snapshot, run.problem, checkpoints)
     is_complete = start is not None and start.place.cursor.pass_number >= config.passes
-    if start is not None and is_complete and not config.early_stopping:
+    if start is not None and is_complete and not (config.early_stopping or run.workers_write):
         if isinstance(start.state, StoredState):
             start = replace(start, state=start.state.weights_alone(run.problem))
         run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")

@@ -148,8 +148,11 @@ def test_the_weights_of_a_stopped_run_stay_on_the_workers(scheduler, wide, expec
     assert Model.load(url).digest == expected.digest
     again = str(tmp_path / "again")
     complete = resume(folder, client=scheduler, save_to=again)
-    assert isinstance(complete.coordinator.state, RemoteWeights), "the state came to this process"
+    assert complete.coordinator.state.ids is None, "the weights came to this process"
     assert Model.load(again).digest == expected.digest
+    unsaved = resume(folder, client=scheduler)
+    assert isinstance(unsaved.coordinator.state, RemoteWeights), "the state came to this process"
+    assert unsaved.digest == expected.digest
 
 
 def test_a_sweep_goes_on_with_the_last_setting(scheduler, wide):
