@@ -120,6 +120,24 @@ def test_a_model_is_whole_if_a_worker_is_lost_while_it_writes(
     parts_of(url)  # there are no others
 
 
+def test_workers_stop_writing_when_their_folder_is_removed(wide, expected, tmp_path, monkeypatch):
+    """A client that is stopped removes it."""
+    model_weights, url = shard_store.model_weights, tmp_path / "model"
+
+    def remove_once(*arguments):
+        if not removed:
+            removed.extend(url.glob("parts-*"))
+            shutil.rmtree(removed[0])
+        return model_weights(*arguments)
+
+    removed = []
+    monkeypatch.setattr(shard_store, "model_weights", remove_once)
+    with local_cluster(1, processes=False) as cluster:
+        train(wide, CONFIG, client=cluster.scheduler_address, save_to=str(url))
+    assert Model.load(url).digest == expected.digest
+    assert parts_of(url)[0] != removed[0]
+
+
 def test_a_run_that_fails_leaves_no_parts(wide, tmp_path, monkeypatch):
     def fail(*arguments, **options):
         raise StorageError("the disk is full")

@@ -101,9 +101,9 @@ class ShardStore(Peer):
         self, version: Version, t: float, numbers: list[int], url: str, folder: str
     ) -> list[StoredWeights]:
         """Write the weights of some shards into a `folder` of a model, at most one at a time."""
-        storage = shared_storage(url, folder)
         written = []
         for number, state in zip(numbers, self.states(version, t, numbers), strict=True):
+            storage = shared_storage(url, folder)  # the folder goes if the client has been stopped
             ids, weights = model_weights(self.problem, state, self._shards[number].start)
             written.append(StoredWeights.write(storage, f"{folder}/{number:04d}", ids, weights))
         return written
