@@ -184,15 +184,9 @@ class Run:
             else:
                 coordinator, complete = self.learn(engine, start, watcher)
             steps, moved = coordinator.place.steps - start.place.steps, engine.bytes_moved
-            watcher.result = self.result(
-                coordinator,
-                complete,
-                watcher,
-                url,
-                start,
-                bytes_per_step=moved / steps if moved is not None and steps else None,
-                compile_seconds=compile_seconds,
-            )
+            per_step = moved / steps if moved is not None and steps else None
+            facts = {"bytes_per_step": per_step, "compile_seconds": compile_seconds}
+            watcher.result = self.result(coordinator, complete, watcher, url, start, **facts)
             if self._writer is not None and complete:
                 write_result(watcher.result, self._writer, self.keep_state)
         return watcher.result
@@ -369,7 +363,8 @@ class Run:
         **facts: Any,
     ) -> TrainResult:
         """The model at the end of the run from `start` on, and the report with more `facts`."""
-        report = make_report(coordinator, self.readable, complete, watcher.seconds) | {
+        n_passes = start.holdout.n_passes if complete else None
+        report = make_report(coordinator, self.readable, complete, watcher.seconds, n_passes) | {
             "bytes_per_step": None,
             "compile_seconds": 0.0,
             "stopped_by": None if watcher.stopped_by is None else watcher.stopped_by.name,

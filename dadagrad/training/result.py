@@ -190,9 +190,16 @@ def make_model(
 
 
 def make_report(
-    coordinator: Coordinator, data: Dataset, complete: bool, seconds: float
+    coordinator: Coordinator,
+    data: Dataset,
+    complete: bool,
+    seconds: float,
+    n_passes: int | None = None,
 ) -> dict[str, Any]:
-    """Counts, rates and losses of a run on `data` that took so long; plain JSON."""
+    """Counts, rates and losses of a run on `data` that took so long; plain JSON.
+
+    The model is that after `n_passes`, by default after all.
+    """
     metrics, problem, place = coordinator.metrics, coordinator.problem, coordinator.place
     passes = place.passes
     first = passes[0] if passes else metrics
@@ -236,7 +243,9 @@ def make_report(
         "repeatable": place.earlier is None and (data.url == IN_MEMORY or not data.is_temporary),
         "settings": settings,
         "best": best,
-        "calibration": describe(calibrate(problem, passes or [first], best, earlier=place.earlier)),
+        "calibration": describe(
+            calibrate(problem, passes[:n_passes] or [first], best, earlier=place.earlier)
+        ),
     }
 
 

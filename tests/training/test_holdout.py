@@ -81,6 +81,18 @@ def test_a_run_with_early_stopping_resumes_to_the_same_bits(tmp_path, monkeypatc
         )
 
 
+def test_probabilities_are_those_of_the_best_pass():
+    data = make_data((300, 300), seed=4, entries=3)
+    settings = {"step_size": 3.0, "holdout": 0.2}
+    stopped = train(data, passes=9, early_stopping=True, **settings)
+    losses = stopped.report["holdout"]["loss_of_pass"]
+    n_passes = int(np.argmin(losses)) + 1
+    assert n_passes < len(losses)
+    expected = train(data, passes=n_passes, **settings)
+    assert stopped.digest == expected.digest
+    assert stopped.model.calibration == expected.model.calibration
+
+
 def test_an_estimator_holds_rows_out():
     random = np.random.default_rng(0)
     X, y = random.normal(size=(400, 5)), np.arange(400) % 2

@@ -38,6 +38,12 @@ class HoldoutRecord:
     losses: list[float] = field(default_factory=list)
     best: TrainingState | None = None
 
+    @property
+    def n_passes(self) -> int | None:
+        """Passes until the best state, the last of those; None if no loss was measured."""
+        losses = self.losses
+        return len(losses) - losses[::-1].index(min(losses)) if losses else None
+
 
 class CheckpointSaver(CheckpointWriter):
     """Writer of a training run's checkpoints, with the plain JSON `notes` of the user.
