@@ -38,6 +38,9 @@ MAX_RATIO = 20.0
 """Ratio of the largest and the smallest mean value of a frequent column, above which all columns
 are scaled."""
 
+MIN_SCALE = np.float32(1e-30)
+"""Smallest scale: weights are divided by scales in the end, and must not overflow."""
+
 MEAN_RANGE = 1e-3, 20.0
 """Mean values of frequent columns that the grid of step sizes suits."""
 
@@ -86,7 +89,7 @@ def measure_scales(
         return None
     scales = np.full(data.schema.n_features, np.median(means), np.float32)
     scales[columns[present]] = means
-    return scales
+    return np.maximum(scales, MIN_SCALE)
 
 
 def _is_table(means: NDArray[np.float64]) -> bool:

@@ -144,6 +144,13 @@ def test_later_calls_of_partial_fit_keep_the_scales_of_the_first():
     assert np.array_equal(here.decision_function(x[0]), there.decision_function(x[0] * units))
 
 
+def test_the_smallest_values_make_no_weight_overflow():
+    x = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 1e-20, 1e-42]
+    model = train((x, np.sign(x[:, 0])), scale_columns=True, step_size=0.5).model
+    assert np.isfinite(model.weights).all()
+    assert (model.weights[:2] != 0.0).all()
+
+
 def train_on_overflow(expected, **settings):
     """Else the weight would be 0 from then on, and nobody would know."""
     rows = [{"label": n % 2, "x": n % 3, "time": 1e20 * (n % 5 == 0)} for n in range(120)]
