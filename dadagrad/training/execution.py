@@ -154,7 +154,8 @@ class Run:
         if self.keep_state and self._stays_on_workers:
             raise InputError(
                 "the state of this run stays on the workers of its cluster, because it is too "
-                "large for this process; leave out keep_state, and keep it by checkpoints"
+                "large for this process; leave out keep_state and keep it by checkpoints, or train "
+                "without workers"
             )
         estimate = self.estimate(workers, checkpoints=checkpoints)
         shortage = memory_shortage(estimate, self.problem, self.resources.memory, workers)
