@@ -33,10 +33,11 @@ ENVIRONMENT = os.environ | {"DASK_CONFIG": str(SETTINGS)}
 
 
 @contextmanager
-def dask_cluster(workers: int, *options: str) -> Iterator[str]:
+def dask_cluster(workers: int, *options: str, on_a_core: bool = False) -> Iterator[str]:
     """The address of a scheduler with so many workers of one thread, all of which are there.
 
-    They and this process have the settings that README recommends.
+    They and this process have the settings that README recommends. With `on_a_core` each worker
+    runs on a core of its own (Linux's taskset), as one of a machine of a single core would.
     """
     from distributed import Client
 
@@ -44,8 +45,10 @@ def dask_cluster(workers: int, *options: str) -> Iterator[str]:
         stack.enter_context(dask.config.set(CLUSTER_SETTINGS))
         address = stack.enter_context(dask_scheduler(ENVIRONMENT))
         worker = ("worker", address, "--nthreads", "1", "--no-dashboard", *options)
-        for _ in range(workers):
-            stack.enter_context(running(dask_command(*worker), environment=ENVIRONMENT))
+        for core in range(workers):
+            pinned = ["taskset", "-c", str(core)] if on_a_core else []
+            command = [*pinned, *dask_command(*worker)]
+            stack.enter_context(running(command, environment=ENVIRONMENT))
         with Client(address, set_as_default=False, timeout=START_SECONDS) as client:
             client.wait_for_workers(workers, timeout=START_SECONDS)
         yield address

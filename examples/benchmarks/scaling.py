@@ -2,7 +2,7 @@
 
 One pass with a step size that is given: on threads with one stream, which learns as the online
 algorithm does, and with more; and on a cluster of workers in processes of their own, of one thread
-each, with 16 streams.
+and on one core each, with 16 streams: without that, one worker reads on another core.
 
 With --copies N the dataset has every partition N times, by symbolic links: as many rows to read and
 to learn from, without the space on disk.
@@ -105,7 +105,7 @@ def measure(data: Dataset, rounds: int) -> dict[Way, Measured]:
     ways += [Way(16, workers=1), Way(16, workers=2)]
     results: dict[Way, list[Measured]] = {way: [] for way in ways}
     for workers in (0, 1, 2):
-        with dask_cluster(workers) if workers else nullcontext() as client:
+        with dask_cluster(workers, on_a_core=True) if workers else nullcontext() as client:
             for way in [way for way in ways if way.workers == workers] * (rounds + 1):
                 config = TrainConfig(step_size=STEP_SIZE, streams=way.streams)
                 resources = {"client": client} if client else {"threads": way.threads}
