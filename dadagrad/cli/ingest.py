@@ -14,13 +14,13 @@ import dadagrad
 from dadagrad.cli.display import Display
 from dadagrad.cli.options import (
     GroupedCommand,
-    absolute,
     check_one_of,
     grouped,
     output_options,
     setting_option,
 )
 from dadagrad.data.reading.options import OPTIONS
+from dadagrad.storage.backends import absolute
 from dadagrad.summary import counted, duration
 
 RAW = "Raw files"

@@ -21,7 +21,6 @@ from dadagrad.errors import InputError
 from dadagrad.optim.registry import Registered
 from dadagrad.progress.display import RunDisplay
 from dadagrad.settings import GROUPS, Choice, Kind, Setting, Switch
-from dadagrad.storage.backends import URL
 from dadagrad.training.callbacks import Callback
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -325,9 +324,3 @@ def check_one_of(**options: Any) -> None:
     names = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
     if len(names) > 1:
         raise click.UsageError(f"{' and '.join(names)} exclude each other; give one of them")
-
-
-def absolute(url: str) -> str:
-    """Make a path absolute; leave a URL, an empty text, and - for standard input as they are."""
-    is_path = URL.match(url) is None and url not in ("", "-")
-    return os.path.abspath(os.path.expanduser(url)) if is_path else url

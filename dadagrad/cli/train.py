@@ -16,7 +16,6 @@ from dadagrad.cli.options import (
     ON_ERROR,
     GroupedCommand,
     SettingType,
-    absolute,
     check_one_of,
     grouped,
     resource_options,
@@ -34,6 +33,7 @@ from dadagrad.cli.run_support import (
 from dadagrad.config import SETTINGS, make_config
 from dadagrad.errors import InputError, OnError
 from dadagrad.settings import Number
+from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callback
 
 common, saving, output = grouped("Common"), grouped("Checkpoints"), grouped("Output")

@@ -1,4 +1,4 @@
-"""Weights of a model in a store, also where several processes write those of some features each.
+"""Weights of a model in a store, written by one process or by several.
 
 The digest of a model is made of those of ranges of features, so that processes that hold whole
 ranges compute it together.

@@ -47,6 +47,12 @@ _memory_stores: dict[str, MemoryStore] = {}
 _policies: dict[tuple[str, str], RetryPolicy] = {}
 
 
+def absolute(url: str) -> str:
+    """Make a path absolute; leave a URL, an empty text, and - for standard input as they are."""
+    is_path = URL.match(url) is None and url not in ("", "-")
+    return os.path.abspath(os.path.expanduser(url)) if is_path else url
+
+
 def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
     """Return the bucket or host of a URL that is not local, and the prefix in it."""
     if scheme == "memory" and Interface.is_command_line:

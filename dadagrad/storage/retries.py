@@ -28,7 +28,7 @@ FIRST_SECONDS = 3.0
 """Seconds of retries for a store that has never answered: its name may be a mistake."""
 
 QUIET_SECONDS = 1.0
-"""Seconds of retries that nobody is told of: busy stores refuse single requests all the time."""
+"""Seconds of retries before a warning: busy stores refuse single requests all the time."""
 
 UPLOAD_TIMES = 4  # as long a timeout: a part of 64 MiB at 1.1 MB/s takes 60 seconds
 

@@ -1,4 +1,4 @@
-"""Loss and error of the best constant scores, which a model must beat, and rows sorted by label."""
+"""Loss and error of the best constant scores, which a model must beat; warning of sorted labels."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,6 @@ class Run:
         self.resources = resources
         self.messages = messages or logger.info
         self.save_to, self.keep_state = save_to, keep_state
-        self._writer: ModelWriter | None = None
         self.set_problem(make_problem(config, data.schema, config.batch_size))
 
     def set_problem(self, problem: Problem, most_rows: int | None = None) -> None:
@@ -127,6 +127,11 @@ class Run:
         """True if the workers of a cluster write the model, whose weights nobody needs here."""
         is_needed = self.save_to is None or self.held_out is not None
         return self._stays_on_workers and not is_needed and not self.readable.has_names
+
+    @cached_property
+    def _writer(self) -> ModelWriter | None:
+        """Writer of the model to `save_to`, which is looked at when it is first needed."""
+        return None if self.save_to is None else ModelWriter(self.save_to)
 
     @property
     def _stays_on_workers(self) -> bool:
@@ -148,8 +153,7 @@ class Run:
 
     def check(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> None:
         """Refuse what cannot be saved or cannot fit, before anything is made."""
-        if self.save_to is not None:
-            self._writer = ModelWriter(self.save_to)
+        if self._writer is not None:
             self._writer.check()
         if self.keep_state and self._stays_on_workers:
             raise InputError(

@@ -28,7 +28,7 @@ from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
-from dadagrad.training.state import model_weights, state_bytes
+from dadagrad.training.state import state_bytes, unscaled
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.remote import RemoteWeights
@@ -76,7 +76,7 @@ class TrainResult:
 
     @cached_property
     def model(self) -> Model:
-        if self._remote is None or self._remote.ids is not None:
+        if self._elsewhere is None:
             return self._model
         if self.saved_to is None:
             raise InputError(
@@ -88,9 +88,9 @@ class TrainResult:
     @property
     def digest(self) -> str | None:
         """The digest of the model, which is not loaded for it; None where `model` raises."""
-        if self._remote is None or self._remote.ids is not None:
+        if self._elsewhere is None:
             return self._model.digest
-        stored = self._remote.stored
+        stored = self._elsewhere.stored
         return None if stored is None else model_digest(stored.digests, self._model.intercept)
 
     @property
@@ -99,9 +99,10 @@ class TrainResult:
         return self._model.loss
 
     @property
-    def _remote(self) -> RemoteWeights | None:
+    def _elsewhere(self) -> RemoteWeights | None:
+        """The end of the run, if `_model` is without its weights; None if it has them."""
         state = self.coordinator.state
-        return state if isinstance(state, RemoteWeights) else None
+        return state if isinstance(state, RemoteWeights) and state.ids is None else None
 
     def __repr__(self) -> str:
         report = self.report
@@ -139,13 +140,13 @@ class TrainResult:
     def _kept_state(self, keep_state: bool | None) -> dict[str, AnyArray]:
         if keep_state is None:
             is_small = state_bytes(self.coordinator.problem) <= MAX_KEPT_STATE
-            keep_state = is_small and self._remote is None
+            keep_state = is_small and not isinstance(self.coordinator.state, RemoteWeights)
         return self.state_arrays() if keep_state else {}
 
 
 def write_result(result: TrainResult, writer: ModelWriter, keep_state: bool | None) -> None:
     """Save as `TrainResult.save` does; the weights may be in the folder of `writer` already."""
-    stored = None if result._remote is None else result._remote.stored
+    stored = None if result._elsewhere is None else result._elsewhere.stored
     write_model(writer, result._model, result._kept_state(keep_state), stored)
 
 
@@ -168,11 +169,11 @@ def make_model(
         state = state.of_setting(problem, report["best"])
         problem = problem.settings[report["best"]]
     urls = [source.url for source in data.sources]
-    ids, weights = model_weights(problem, state)
+    ids, weights = state.nonzero_weights(problem)
     return Model(
         n_features=problem.n_features,
         ids=ids,
-        weights=weights,
+        weights=unscaled(problem, ids, weights),
         intercept=state.intercepts(problem),
         loss=describe(problem.loss),
         task=problem.task,

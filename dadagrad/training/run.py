@@ -16,7 +16,7 @@ from dadagrad.optim.losses import Loss
 from dadagrad.optim.preconditioners import Preconditioner
 from dadagrad.optim.regularizers import Regularizer
 from dadagrad.optim.updates import Update
-from dadagrad.storage.store import Storage
+from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.shards import StoredState
@@ -155,7 +155,7 @@ def train(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "
             "`dadagrad resume`, or choose another folder"
         )
-    if save_to and checkpoints and Storage(save_to).url == Storage(checkpoints).url:
+    if save_to and checkpoints and absolute(save_to) == absolute(checkpoints):
         raise InputError("save_to and checkpoints name the same folder; give each its own")
     receivers = as_callbacks(callbacks)
     # A cluster that is not there, or too little memory, is no beginning of a run.

@@ -14,7 +14,6 @@ import dask.config
 import psutil
 import pytest
 from distributed import Client, SpecCluster
-from helpers.cluster_processes import Cluster, Nursery
 from helpers.processes import local_cluster, wait_until
 from helpers.training_cases import bits, interrupt_at, make_data
 from helpers.zarr_cases import write_zarr
@@ -40,13 +39,6 @@ def check_bits(url, config, **options):
     result = train(url, config, **options)
     assert bits(result) == bits(train(url, config))
     return result
-
-
-@pytest.fixture(scope="module")
-def scheduler(tmp_path_factory):
-    """The address of a scheduler of its own process, with two workers of theirs."""
-    with Nursery(tmp_path_factory.mktemp("nursery")) as nursery, Cluster(nursery, 2) as cluster:
-        yield cluster.address
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.cluster_processes import Cluster, Nursery
 from helpers.processes import local_cluster
 from helpers.training_cases import interrupt_at, make_data
 from helpers.wide_cases import write_wide
@@ -24,13 +23,6 @@ CONFIG = TrainConfig(step_size=0.3, streams=3, rounds=6, l1=1e-4)
 @pytest.fixture(autouse=True)
 def states_stay_on_workers(monkeypatch):
     monkeypatch.setattr(workers, "MAX_GATHERED", 0)
-
-
-@pytest.fixture(scope="module")
-def scheduler(tmp_path_factory):
-    """The address of a scheduler of its own process, with two workers of theirs."""
-    with Nursery(tmp_path_factory.mktemp("nursery")) as nursery, Cluster(nursery, 2) as cluster:
-        yield cluster.address
 
 
 @pytest.fixture(scope="module")
@@ -103,15 +95,15 @@ def test_workers_that_cannot_write_leave_the_model_to_this_process(
 def test_a_model_is_whole_if_a_worker_is_lost_while_it_writes(
     wide, expected, tmp_path, monkeypatch
 ):
-    model_weights, calls = shard_store.model_weights, []
+    unscaled, calls = shard_store.unscaled, []
 
     def lose_the_third(*arguments):
         calls.append(arguments)
         if len(calls) == 3:
             raise RoundLost("worker 1 has left the cluster")
-        return model_weights(*arguments)
+        return unscaled(*arguments)
 
-    monkeypatch.setattr(shard_store, "model_weights", lose_the_third)
+    monkeypatch.setattr(shard_store, "unscaled", lose_the_third)
     url = str(tmp_path / "model")
     with local_cluster(1, processes=False) as cluster:
         train(wide, CONFIG, client=cluster.scheduler_address, save_to=url)
@@ -122,16 +114,16 @@ def test_a_model_is_whole_if_a_worker_is_lost_while_it_writes(
 
 def test_workers_stop_writing_when_their_folder_is_removed(wide, expected, tmp_path, monkeypatch):
     """A client that is stopped removes it."""
-    model_weights, url = shard_store.model_weights, tmp_path / "model"
+    unscaled, url = shard_store.unscaled, tmp_path / "model"
 
     def remove_once(*arguments):
         if not removed:
             removed.extend(url.glob("parts-*"))
             shutil.rmtree(removed[0])
-        return model_weights(*arguments)
+        return unscaled(*arguments)
 
     removed = []
-    monkeypatch.setattr(shard_store, "model_weights", remove_once)
+    monkeypatch.setattr(shard_store, "unscaled", remove_once)
     with local_cluster(1, processes=False) as cluster:
         train(wide, CONFIG, client=cluster.scheduler_address, save_to=str(url))
     assert Model.load(url).digest == expected.digest

@@ -55,6 +55,7 @@ class TestRefused:
         [
             ("data", "holds a dataset; save the model to a folder of its own"),
             ("run", "save_to and checkpoints name the same folder"),
+            ("data/../run/", "save_to and checkpoints name the same folder"),
             ("file", "is a file; save the model to a folder of its own"),
             ("file/model", r"cannot write model\.part in .*; write elsewhere"),
         ],
@@ -63,7 +64,7 @@ class TestRefused:
         data, run = write_zarr(make_data(), tmp_path / "data"), tmp_path / "run"
         (tmp_path / "file").touch()
         with pytest.raises(DadagradError, match=message):
-            train(data, CONFIG, checkpoints=str(run), save_to=str(tmp_path / place))
+            train(data, CONFIG, checkpoints=str(run), save_to=f"{tmp_path}/{place}")
         assert not run.exists()
 
     @pytest.mark.parametrize("n_partitions", [0, 3])

@@ -107,7 +107,7 @@ class ZarrDataset(Dataset):
     @property
     def has_names(self) -> bool:
         for number, partition in enumerate(self.partitions):
-            with suppress(CorruptionError, MissingKey):  # the next tells as well
+            with suppress(CorruptionError, MissingKey):  # another one tells the same
                 if partition.n_local:
                     return self._reader(number).has("var/name")
         return False

@@ -4,8 +4,8 @@
 
 is solved by accelerated proximal gradient (Beck and Teboulle 2009) that calls the regularizer's
 prox in a diagonal D >= H and restarts when its momentum leads uphill (O'Donoghue and Candes 2015).
-The result comes out of that prox, so zeros are exactly zero and domains are kept. A term of l2 is
-part of H before: alone it needs no iteration.
+The result comes out of that prox, so zeros are exactly zero and domains are kept. A term
+l2/2 |w|^2 is added to H first (`Preconditioner.prox`); l2 alone needs no iteration.
 
 With w+ = prox_D(y - D^-1 H (y - center)), the vector s = (D - H)(y - w+) is a subgradient of the
 whole objective at w+. The objective is strongly convex in H, so

@@ -22,19 +22,11 @@ def zero_state(problem: Problem) -> TrainingState:
     return State.zero(problem) if problem.compiled else PlainState.zero(problem)
 
 
-def model_weights(
-    problem: Problem, state: TrainingState, first: int = 0
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The ids of features with a weight in the model, increasing, (k,), and their weights.
-
-    The state is that of the features from `first` on. Columns that were divided have the weights
-    of their values as they were before.
-    """
-    ids, weights = state.nonzero_weights(problem)
-    ids += first
-    if problem.scales is not None:
-        weights = weights / problem.scales[ids, None]
-    return ids, weights
+def unscaled(
+    problem: Problem, ids: NDArray[np.int64], weights: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The weights of a model for features `ids`, whose values are not divided by scales."""
+    return weights if problem.scales is None else weights / problem.scales[ids, None]
 
 
 def count_nonzeros(problem: Problem, state: TrainingState) -> NDArray[np.int64]:

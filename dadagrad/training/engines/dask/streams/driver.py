@@ -229,7 +229,9 @@ class StreamDriver(DaskDriver):
                 stored = self._write_weights(writer)
                 return RemoteWeights(**named, stored=stored, nonzeros=stored.nonzeros)
             except (InputError, StorageError) as error:  # the run must not end for it
-                logger.warning("the workers cannot write the model (%s); this process does", error)
+                logger.warning(
+                    "the workers cannot write the model (%s); this process writes it", error
+                )
                 writer.new_folder()
         return RemoteWeights.gathered(end, self._holders.call(ShardStore.weights, end.t))
 

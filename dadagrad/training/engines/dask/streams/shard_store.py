@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -34,7 +34,7 @@ from dadagrad.training.engines.dask.streams.peers import (
 )
 from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard, Source
 from dadagrad.training.messages import MergeRemotely
-from dadagrad.training.state import count_nonzeros, model_weights
+from dadagrad.training.state import count_nonzeros, unscaled
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice
 from dadagrad.training.trace import Measured, Task
@@ -93,20 +93,28 @@ class ShardStore(Peer):
         self, version: Version, t: float, numbers: list[int]
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """The features of some shards whose weights at `t` are not all 0, and the weights."""
-        states = zip(numbers, self.states(version, t, numbers), strict=True)
-        parts = [(number, *state.nonzero_weights(self.problem)) for number, state in states]
-        return [(ids + self._shards[number].start, weights) for number, ids, weights in parts]
+        return list(self._weights(version, t, numbers))
 
     def write_weights(
         self, version: Version, t: float, numbers: list[int], url: str, folder: str
     ) -> list[StoredWeights]:
-        """Write the weights of some shards into a `folder` of a model, at most one at a time."""
+        """Write the weights of some shards into a `folder` of a model, one shard after the other.
+
+        Raises `StorageError` if the folder is not there, or no longer: a client that is stopped
+        removes it.
+        """
         written = []
-        for number, state in zip(numbers, self.states(version, t, numbers), strict=True):
-            storage = shared_storage(url, folder)  # the folder goes if the client has been stopped
-            ids, weights = model_weights(self.problem, state, self._shards[number].start)
+        for number, (ids, weights) in zip(numbers, self._weights(version, t, numbers), strict=True):
+            storage, weights = shared_storage(url, folder), unscaled(self.problem, ids, weights)
             written.append(StoredWeights.write(storage, f"{folder}/{number:04d}", ids, weights))
         return written
+
+    def _weights(
+        self, version: Version, t: float, numbers: list[int]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        for number, state in zip(numbers, self.states(version, t, numbers), strict=True):
+            ids, weights = state.nonzero_weights(self.problem)
+            yield ids + self._shards[number].start, weights
 
     def counts(self, version: Version, t: float, numbers: list[int]) -> list[NDArray[np.int64]]:
         """The number of weights other than 0 at `t` in each of some shards, for each setting."""
