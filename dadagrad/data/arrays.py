@@ -162,9 +162,10 @@ def finish_rows(block: Block, labels: NDArray[np.float64]) -> Rows:
     """Rows over their own vocabulary, from a block and its final labels."""
     block = compact(block)
     values = None if block.values is None else np.ascontiguousarray(block.values, np.float32)
-    return Rows.from_csr(
+    rows = Rows.from_csr(
         block.indptr, block.ids, values, labels, block.weights, block.row_scale, block.queries
     )
+    return rows.factor_values()
 
 
 def dataset_from_arrays(

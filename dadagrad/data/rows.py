@@ -19,6 +19,9 @@ from dadagrad.errors import InputError
 Entries = tuple[NDArray[np.int64], NDArray[np.float32]]
 """Feature ids of one row, which may repeat, and their values."""
 
+FEW_ROWS = 64
+"""Rows that show at little cost that values do not repeat within rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -102,6 +105,22 @@ class Rows:
             self.labels[start:stop],
             *(None if column is None else column[start:stop] for column in optional),
         )
+
+    def factor_values(self) -> Rows:
+        """The same entries without `values`, if each row repeats one, which becomes its scale.
+
+        It is usually 1 over the length of a row that is a set of words.
+        """
+        if self.values is None or self.row_scale is not None or self.nnz < 2 * self.n_rows:
+            return self  # scales of so short rows would take as much memory as their values
+        starts, lengths = self.indptr[:-1] - self.indptr[0], np.diff(self.indptr)
+        scale = np.ones(self.n_rows, np.float32)
+        scale[lengths > 0] = self.values[starts[lengths > 0]]
+        for n_rows in (min(FEW_ROWS, self.n_rows), self.n_rows):
+            repeated = np.repeat(scale[:n_rows], lengths[:n_rows])
+            if not np.array_equal(repeated, self.values[: len(repeated)]):
+                return self
+        return replace(self, values=None, row_scale=scale)
 
     def divide_columns(self, scales: NDArray[np.float32]) -> Rows:
         """Rows whose values are divided by the (n_features,) `scales` of their columns."""

@@ -61,13 +61,13 @@ def measure_scales(
         fitting = np.searchsorted(loaded.indptr, MAX_ENTRIES - n_entries, side="right") - 1
         stop = max(int(fitting), min(1 - n_rows, loaded.n_rows))
         rows = loaded.slice(0, min(MAX_ROWS - n_rows, stop))
-        if rows.values is not None and rows.nnz:
+        if rows.nnz and not (rows.values is None and rows.row_scale is None):
             positions, numbers = relabel(rows.indices, rows.n_local)
             ids.append(look_up(rows.vocabulary, positions))
             indices = numbers.astype(np.intp)  # numpy counts int32 at a fifth of the speed
-            sizes = np.abs(rows.values)
+            sizes = np.ones(rows.nnz) if rows.values is None else np.abs(rows.values)
             if rows.row_scale is not None:
-                sizes = sizes * np.repeat(rows.row_scale, np.diff(rows.indptr))
+                sizes = sizes * np.repeat(np.abs(rows.row_scale), np.diff(rows.indptr))
             if rows.weights is not None:  # a row of weight 0 is no row
                 sizes = sizes * np.repeat(rows.weights > 0.0, np.diff(rows.indptr))
             sums.append(np.bincount(indices, sizes, len(positions)))

@@ -46,6 +46,19 @@ def test_duplicates_are_summed_and_zeros_dropped_without_touching_the_input():
     assert (matrix.data.tolist(), matrix.indices.tolist()) == (data, indices)
 
 
+def test_rows_that_repeat_a_value_store_it_once():
+    present = scipy.sparse.random_array((500, 40), density=0.2, rng=1) > 0
+    lengths = np.maximum(np.asarray(present.sum(axis=1)), 1.0)
+    matrix = scipy.sparse.csr_array(present / np.sqrt(lengths)[:, None])
+    dataset = dataset_from_arrays(matrix, np.arange(500))
+    assert dataset.read(0).values is None
+    np.testing.assert_array_equal(dense_dataset(dataset)[0], matrix.toarray().astype(np.float32))
+    matrix.data[-1] *= 2
+    other = dataset_from_arrays(matrix, np.arange(500))
+    assert other.read(0).row_scale is None
+    np.testing.assert_array_equal(dense_dataset(other)[0], matrix.toarray().astype(np.float32))
+
+
 def test_shuffle_is_a_permutation_set_by_the_seed():
     matrix, y = np.eye(50), np.arange(50)
     one, two, other = (
