@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, quotient, rows_of
-from dadagrad.optim.preconditioners.prox import minimise
+from dadagrad.optim.preconditioners.prox import minimise, minimise_dual
 from dadagrad.optim.registry import Named, Registry
 from dadagrad.optim.regularizers import Regularizer
 
@@ -90,6 +90,13 @@ class Preconditioner(Named, ABC):
         """f(H) `vector`, for a `function` f of eigenvalues; None if these are not known."""
         return None
 
+    def factor(self, arrays: Arrays, output: int) -> tuple[float, Array] | None:
+        """base and (n_features, r) U of an H = base I + U U' of few columns; None if H is no such.
+
+        That of one `output`.
+        """
+        return None
+
     @abstractmethod
     def majorant(self, arrays: Arrays) -> Array:
         """A diagonal D >= H, (n_features, n_outputs): 0 only where H is."""
@@ -124,6 +131,18 @@ class Preconditioner(Named, ABC):
             return center
         majorant = self.majorant(arrays) + ridge
 
+        def solve_output(output: int) -> Array:
+            if regularizer.couples == "nothing" and (form := self.factor(arrays, output)):
+                base, factor = form
+                first = None if start is None else start[:, [output]]
+                weights = minimise_dual(
+                    regularizer, center[:, [output]], scale,
+                    base=base + ridge, factor=factor, start=first,
+                )  # fmt: skip
+                if weights is not None:
+                    return weights
+            return solve_outputs(output, output + 1)
+
         def solve_outputs(first: int, last: int) -> Array:
             slices = {key: array[first:last] for key, array in arrays.items()}
 
@@ -146,7 +165,7 @@ class Preconditioner(Named, ABC):
         n_outputs = center.shape[1]
         if regularizer.couples == "outputs":
             return solve_outputs(0, n_outputs)
-        return np.concatenate([solve_outputs(k, k + 1) for k in range(n_outputs)], axis=1)
+        return np.concatenate([solve_output(k) for k in range(n_outputs)], axis=1)
 
 
 PRECONDITIONERS: Registry[Preconditioner] = Registry("preconditioner", Preconditioner)  # type: ignore[type-abstract]

@@ -84,6 +84,12 @@ class LowRank(MatrixPreconditioner):
             product[:, output] = across * vector[:, output] + directions @ (mix @ inner)
         return product
 
+    def factor(self, arrays: Arrays, output: int) -> tuple[float, Array] | None:
+        directions, mix, curvature, base = self.factors(arrays, output)
+        if base <= 0.0 or curvature.min(initial=base) < base:
+            return None
+        return base, directions @ (mix * np.sqrt(curvature - base))
+
     def majorant(self, arrays: Arrays) -> Array:
         all_factors = [self.factors(arrays, k) for k in range(len(next(iter(arrays.values()))))]
         largest = [max(f.base, f.curvature.max(initial=0.0)) for f in all_factors]

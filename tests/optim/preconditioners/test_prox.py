@@ -165,6 +165,25 @@ def test_nearly_singular_preconditioners_are_solved(delta, caplog, monkeypatch):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("l1", [1e-3, 1e-2])
+@pytest.mark.parametrize("high", [np.inf, 1e-3])
+@pytest.mark.parametrize(
+    "preconditioner", [Sketch(1e-6, 4), SketchedNewton(1e-6, 4), CorrectedSketch(4)], ids=repr
+)
+def test_l1_in_a_sketch_takes_a_few_steps(preconditioner, high, l1, monkeypatch, caplog):
+    monkeypatch.setattr(prox, "MAX_NEWTON_STEPS", 40)
+    monkeypatch.setattr(prox, "MAX_ITERATIONS", 0)  # the other iteration would not end
+    gradients = np.random.default_rng(3).normal(size=(12, 60, 1)) / np.arange(1, 61)[:, None]
+    arrays = arrays_after(preconditioner, gradients)
+    center = -preconditioner.solve(arrays, gradients.sum(axis=0))
+    regularizer = ElasticBox(l1, low=-high, high=high)
+    weights = preconditioner.prox(arrays, regularizer, center, 12.0)
+    assert not caplog.records
+    pull = preconditioner.multiply(arrays, center - weights) / 12.0
+    assert violation(regularizer, weights, pull) <= 1e-9
+    assert 0 < np.count_nonzero(weights) < 60
+
+
 @pytest.mark.parametrize(
     "preconditioner",
     [Full(1e-6), Block(7, 1e-6), Sketch(1e-6, 3), CorrectedSketch(3), RadaGrad(1e-6, 3),
