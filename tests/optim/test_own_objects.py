@@ -305,6 +305,16 @@ WRONG = [
     (OwnDiagonal(), {"add": lambda self, *arguments: None}, "the add of Wrong is a NoneType"),
     (
         OwnDiagonal(),
+        {"init": lambda self, *sizes: np.zeros(sizes)},
+        "the init of Wrong is a ndarray",
+    ),
+    (
+        OwnDiagonal(),
+        {"curvature": lambda self, arrays, ids=None: np.full((60 if ids is None else 1, 1), -1.0)},
+        r"the curvature of Wrong is -1.0 after a gradient of 0; return numbers of at least 0",
+    ),
+    (
+        OwnDiagonal(),
         {"curvature": lambda self, arrays, ids=None: arrays["squares"]},
         r"the curvature of Wrong is .* \(60, 1\) for one id and a vector of shape \(60, 1\)",
     ),

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from dadagrad.errors import InputError
 from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, quotient, rows_of
 from dadagrad.optim.preconditioners.prox import minimise, minimise_dual
 from dadagrad.optim.registry import Named, Registry
@@ -60,6 +61,10 @@ class Preconditioner(Named, ABC):
         An axis that differs between two features and three is one of features.
         """
         two, three = self.init(2, n_outputs), self.init(3, n_outputs)
+        if not isinstance(two, dict):
+            raise InputError(
+                f"the init of {self.name} is a {type(two).__name__}; return a dict of arrays"
+            )
         return {
             name: tuple(
                 n_features if size != other else size

@@ -71,7 +71,7 @@ def minimise(
         new_weights = regularizer.prox(point - inverse * slope, majorant, scale)
         moved = point - new_weights
         length, step = np.abs(new_weights).max(initial=0.0), np.abs(moved).max(initial=0.0)
-        if max(length, step) <= rounding:
+        if max(length, step) <= rounding or np.isnan(step):
             return new_weights
         if step <= NEAR * length:
             subgradient = majorant * moved - multiply(moved)
@@ -115,9 +115,11 @@ def minimise_dual(
     w(a), so |w(a) - w*|_H <= |F(a)|. None if Newton's method does not find the root.
     """
 
+    curvature = np.full(center.shape, base)
+
     def evaluate(dual: Array) -> _Iterate:
         point = center - factor @ (dual / base)
-        weights = regularizer.prox(point, base, scale)
+        weights = regularizer.prox(point, curvature, scale)
         return _Iterate(dual, point, weights, dual - factor.T @ (weights - center))
 
     n_columns = factor.shape[1]
@@ -131,7 +133,7 @@ def minimise_dual(
         if norm(slope) <= max(TOLERANCE * length, rounding):
             return weights
         shift = SHIFT * float(np.abs(point).max(initial=0.0)) or SHIFT
-        derivative = (regularizer.prox(point + shift, base, scale) - weights)[:, 0] / shift
+        derivative = (regularizer.prox(point + shift, curvature, scale) - weights)[:, 0] / shift
         moving = np.flatnonzero(derivative > 0.0)
         rows = factor[moving]
         hessian = (rows.T * (np.minimum(derivative[moving], 1.0) / base)) @ rows

@@ -134,6 +134,11 @@ def _check_preconditioner(owner: Preconditioner, n_features: int, n_outputs: int
         else:
             name, result = "solve", owner.solve(arrays, vector, ids)
         _check_shape(owner, name, result, argument, vector, rows_of(vector, ids).shape)
+        if name == "curvature" and not (result >= 0.0).all():
+            raise InputError(
+                f"the curvature of {owner.name} is {result[~(result >= 0.0)][0]} after a gradient "
+                "of 0; return numbers of at least 0"
+            )
 
 
 def _check_shape(

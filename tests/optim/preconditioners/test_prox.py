@@ -225,6 +225,13 @@ def test_the_distance_to_the_optimum_is_bounded_before_the_iteration_stops(seed)
     assert_solves_its_linear_system(weights, h, h @ center, l1)
 
 
+def test_a_prox_that_is_not_a_number_ends_the_iteration(caplog):
+    arrays, center = draw(Full(0.1), 0)
+    weights = Full(0.1).prox(arrays, L1Ball(0.7), np.nan * center, 1.0)
+    assert np.isnan(weights).all()
+    assert not caplog.records
+
+
 def test_too_few_iterations_are_logged(monkeypatch, caplog):
     monkeypatch.setattr(prox, "MAX_ITERATIONS", 2)
     arrays, center = draw(Full(0.1), 0)
