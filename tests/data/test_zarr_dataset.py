@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import zarr
 from helpers.checkpoint_stores import memory_url
 from helpers.processes import run_python
 from helpers.zarr_cases import N_FEATURES, read_anndata, some_rows, write_zarr
@@ -121,6 +122,24 @@ def test_anndata_reads_a_partition(tmp_path, plain):
         np.testing.assert_array_equal(read.obs["other"], rows.labels[:, 1])
         np.testing.assert_array_equal(read.obs["weight"], rows.weights)
         np.testing.assert_array_equal(read.obs["row_scale"], rows.row_scale)
+
+
+@pytest.mark.parametrize("places", [0, 2, 7])
+def test_numbers_of_few_decimals_keep_their_bits_in_fewer_bytes(tmp_path, places):
+    storage, random = Storage(tmp_path), np.random.default_rng(places)
+    rows = some_rows(n_rows=4_000)
+    numbers = random.integers(-9, 30_000, rows.nnz)
+    numbers[0] = 1  # has that many places
+    rows = replace(rows, values=np.array([f"{n}e-{places}" for n in numbers], np.float32))
+    others = replace(rows, values=random.normal(size=rows.nnz).astype(np.float32))
+    write(storage, rows, others)
+    read = ZarrDataset(storage.url).read(0)
+    np.testing.assert_array_equal(read.values.view(np.int32), rows.values.view(np.int32))
+    with pytest.warns(UserWarning, match="Numcodecs codecs are not in the Zarr"):
+        data = zarr.open_group(tmp_path, mode="r")["part-00000/X/data"][:]
+    np.testing.assert_array_equal(data, rows.values)
+    size, other_size = (len(storage.get(f"part-0000{number}/X/data/c/0")) for number in range(2))
+    assert size < 0.7 * other_size
 
 
 def test_ones_are_not_stored():

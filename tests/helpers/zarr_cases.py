@@ -26,18 +26,18 @@ def write_zarr(data, url, **extra):
     return str(url)
 
 
-def some_rows(seed=0, *, n_labels=2, plain=False):
-    """40 rows below `N_FEATURES`, with every optional number, or with none if `plain`."""
+def some_rows(seed=0, *, n_labels=2, plain=False, n_rows=40):
+    """Rows below `N_FEATURES`, with every optional number, or with none if `plain`."""
     random = np.random.default_rng(seed)
-    counts = random.integers(0, 9, 40)
+    counts = random.integers(0, 9, n_rows)
     ids = [np.sort(random.choice(N_FEATURES, count, replace=False)) for count in counts]
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    labels = random.choice([-1.0, 1.0], (40, n_labels))
+    labels = random.choice([-1.0, 1.0], (n_rows, n_labels))
     rows = Rows.from_csr(indptr, np.concatenate(ids), None, labels)
     if plain:
         return rows
     values = random.normal(size=rows.nnz).astype(np.float32)
-    weights, row_scale = random.random((2, 40)).astype(np.float32)
+    weights, row_scale = random.random((2, n_rows)).astype(np.float32)
     return replace(rows, values=values, weights=weights, row_scale=row_scale)
 
 

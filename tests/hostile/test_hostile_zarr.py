@@ -19,6 +19,7 @@ from numcodecs import blosc
 from dadagrad import TrainConfig, open_dataset
 from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema
 from dadagrad.data.feature_space import FeatureSpace
+from dadagrad.data.zarr.codec import decimals_codec
 from dadagrad.data.zarr.writer import attributes_checksum, seal
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import make_problem
@@ -233,5 +234,29 @@ def test_numbers_that_lie(path, entry, value, said):
     with (
         resealed(path, chunk, document),
         pytest.raises(CorruptionError, match=f"{PART}, {path}: .*{said}"),
+    ):
+        use()
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "said"),
+    [
+        ("X/data", {"scale": 3}, "its codec is"),
+        ("X/data", {"scale": 10**8}, "its codec is"),
+        ("X/data", {"scale": float("inf")}, "its codec is"),
+        ("X/data", {"offset": 1}, "its codec is"),
+        ("X/data", {"astype": "<i8"}, "its codec is"),
+        ("X/indices", {}, "its codecs is"),
+    ],
+)
+def test_decimals_that_lie(path, changes, said):
+    genuine = decimals_codec(2)
+    first = {**genuine, "configuration": genuine["configuration"] | changes}
+    codecs = [first, {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "blosc"}]
+    document = changed(PARTITION, f"consolidated_metadata metadata {path} codecs", codecs)
+    chunk = bytes(blosc.compress(ARRAYS[path], b"lz4", 5, blosc.NOSHUFFLE))
+    with (
+        resealed(path, chunk, document),
+        pytest.raises(CorruptionError, match=f"{PART}, {path}: {said}"),
     ):
         use()

@@ -30,7 +30,7 @@ from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.codec import ArrayDecoder, check_strings_size, decode_strings
 from dadagrad.data.zarr.writer import (
     FORMAT,
-    FORMAT_VERSION,
+    READ_VERSIONS,
     attributes_checksum,
     check_label_names,
     pointer_type,
@@ -166,10 +166,10 @@ class ZarrDataset(Dataset):
                 f"{self.url} is a Zarr group of type {reprlib.repr(kind)}, not {FORMAT!r}; convert "
                 "it with `dadagrad ingest`"
             )
-        if version != str(FORMAT_VERSION):
+        if version not in READ_VERSIONS:
             raise InputError(
                 f"{self.url} has format version {reprlib.repr(version)}; this dadagrad reads "
-                f"version {FORMAT_VERSION}; ingest the data again"
+                f"versions {' and '.join(READ_VERSIONS)}; ingest the data again"
             )
         if attributes.get("checksum") != checksum:
             raise self._corrupt("does not match its checksum")
@@ -251,7 +251,7 @@ class _PartitionReader:
         for path, decoder in decoders.items():
             with self._errors_of(path):
                 arrays[path] = decoder.decode()
-                self._check(path, arrays[path])
+                self._check(path, arrays[path], decoder.is_finite)
         return arrays
 
     def _read_chunks(self, chunks: Mapping[str, NDArray[np.uint8]]) -> None:
@@ -270,7 +270,7 @@ class _PartitionReader:
             if crc32c(chunk.data) != self._seals[path][int(number)][1]:
                 raise self._corrupt(path, f"chunk {number} does not match its checksum")
 
-    def _check(self, path: str, array: NDArray[Any]) -> None:
+    def _check(self, path: str, array: NDArray[Any], is_finite: bool) -> None:
         """Check that kernels stay inside their arrays, and that numbers are finite."""
         nnz, n_local = self._partition.nnz, self._partition.n_local
         if path == "X/indptr":
@@ -289,7 +289,7 @@ class _PartitionReader:
         elif path == "obs/line":
             if len(array) and array.min() < 0:
                 raise CorruptionError("its lines must be 0 or above")
-        elif array.dtype.kind == "f":
+        elif not is_finite:
             valid, needed = np.isfinite(array), "finite"
             if path == "obs/weight":
                 valid, needed = valid & (array >= 0), "finite and not negative"

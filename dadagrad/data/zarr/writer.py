@@ -30,13 +30,15 @@ from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Partition, Schema, checksum
 from dadagrad.data.rows import Rows
-from dadagrad.data.zarr.codec import chunk_grid
+from dadagrad.data.zarr.codec import MAX_PLACES, chunk_grid, decimals, decimals_codec
 from dadagrad.errors import InputError
 from dadagrad.storage.arrays import sync
 from dadagrad.storage.store import Storage
 
 FORMAT = "dadagrad-dataset"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+READ_VERSIONS = ("2", "3")
+"""Versions that are read; version 2 had no decimals."""
 _RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "line", "_index", "index"})
 
 _SHUFFLES = {
@@ -45,6 +47,7 @@ _SHUFFLES = {
     "bitshuffle": blosc.BITSHUFFLE,
 }
 _MAX_COMPRESSED = 0.9  # of the uncompressed bytes: above this, numbers are stored as they are
+_MAX_DECIMAL = 0.9  # of the bytes of the same numbers as floats: dividing takes time
 _MAX_BITSHUFFLED = 0.97  # of the bytes after another shuffle, which is faster to decode
 
 
@@ -155,7 +158,7 @@ def _encode(
     root = zarr.create_group(zarr.storage.MemoryStore(buffers), attributes=kind)
     kind = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
     root.create_group("X", attributes={**kind, "shape": [rows.n_rows, rows.n_local]})
-    _add_values(root, rows)
+    places = _add_values(root, rows)
     indptr = rows.indptr - rows.indptr[0]
     _add_numbers(root, "X/indices", rows.indices.astype(np.int32, copy=False))
     _add_numbers(root, "X/indptr", indptr.astype(pointer_type(rows.nnz), copy=False))
@@ -170,23 +173,50 @@ def _encode(
         _add_numbers(root, path, column, attributes=kind)
     for path, texts in strings.items():
         _add_strings(root, path, texts)
-    return {key: buffer.to_bytes() for key, buffer in buffers.items()}
+    objects = {key: buffer.to_bytes() for key, buffer in buffers.items()}
+    if places is not None:
+        # zarr-python warns of the codec when it writes, and it stands in no specification yet.
+        metadata = json.loads(objects["X/data/zarr.json"])
+        codecs = [decimals_codec(places), *metadata["codecs"]]
+        metadata |= {"data_type": "float32", "fill_value": 0.0, "codecs": codecs}
+        objects["X/data/zarr.json"] = _to_json(metadata)
+    return objects
 
 
-def _add_values(root: Any, rows: Rows) -> None:
-    """Add the values, compressed only if that saves enough; values of 1 take no chunk at all."""
+def _add_values(root: Any, rows: Rows) -> int | None:
+    """Add the values in as few bytes as pays; values of 1 take no chunk at all.
+
+    Numbers of few decimals are added as whole numbers: the places that were moved.
+    """
     if rows.values is None:
         options = {"chunks": (chunk_grid(rows.nnz)[1],), "fill_value": 1.0, "compressors": None}
         root.create_array("X/data", shape=(rows.nnz,), dtype="float32", **options)
-        return
+        return None
     sample = np.ascontiguousarray(rows.values[: 1 << 16])
+    shuffle, size = _best_shuffle(sample)
+    for places in range(MAX_PLACES + 1):
+        if (numbers := decimals(sample, places)) is None:
+            continue
+        best, size_of_numbers = _best_shuffle(numbers)
+        if size_of_numbers > _MAX_DECIMAL * size:
+            break
+        if (numbers := decimals(rows.values, places)) is not None:
+            _add_numbers(root, "X/data", numbers, best)
+            return places
+    _add_numbers(root, "X/data", rows.values, shuffle)
+    return None
+
+
+def _best_shuffle(sample: NDArray[Any]) -> tuple[str | None, float]:
+    """The shuffle that pays most, None for no compression, and the bytes it leaves."""
     sizes: dict[str, float] = {
         name: len(blosc.compress(sample, b"lz4", 5, code)) for name, code in _SHUFFLES.items()
     }
     sizes["bitshuffle"] /= _MAX_BITSHUFFLED
     best = min(sizes, key=lambda name: sizes[name])
-    pays = sizes[best] < _MAX_COMPRESSED * sample.nbytes
-    _add_numbers(root, "X/data", rows.values, best if pays else None)
+    if sizes[best] < _MAX_COMPRESSED * sample.nbytes:
+        return best, sizes[best]
+    return None, sample.nbytes
 
 
 def _add_numbers(
