@@ -14,7 +14,7 @@ from dadagrad.data.blocks import Block, compact, drop_entries, row_pointers, tak
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.external_shuffle import ExternalShuffle
 from dadagrad.data.labels import LabelCollector
-from dadagrad.data.rows import Rows, check_column, row_of
+from dadagrad.data.rows import Rows, check_column, check_length, row_of
 from dadagrad.errors import InputError
 
 DEFAULT_PARTITION_NNZ = 2_000_000
@@ -46,7 +46,7 @@ def block_from_arrays(X: Any, y: ArrayLike, sample_weight: ArrayLike | None, pla
         raise InputError(
             f"{place}: a weight is not a number ({error}); every weight must be"
         ) from error
-    check_shape(weights, block.n_rows, "sample_weight", place)
+    check_length(weights, block.n_rows, "sample_weight", place)
     check_column(weights, "weight", place)
     return replace(block, weights=weights)
 
@@ -123,22 +123,13 @@ def as_labels(y: ArrayLike, n_rows: int, place: str) -> NDArray[Any]:
 def check_queries(query: ArrayLike, n_rows: int, place: str) -> NDArray[np.int64]:
     """The query of each row, checked."""
     queries: NDArray[Any] = np.asarray(query)
-    check_shape(queries, n_rows, "query", place)
+    check_length(queries, n_rows, "query", place)
     if queries.dtype.kind not in "iu" or (queries > np.iinfo(np.int64).max).any():
         raise InputError(
             f"{place}: query has dtype {queries.dtype}; it must hold whole numbers that fit in "
             "int64"
         )
     return queries.astype(np.int64)
-
-
-def check_shape(array: NDArray[Any], n_rows: int, name: str, place: str) -> None:
-    """Raise `InputError` unless there is one number for each row."""
-    if array.shape != (n_rows,):
-        raise InputError(
-            f"{place}: {name} has shape {array.shape}; it must have one number for each of the "
-            f"{n_rows} rows"
-        )
 
 
 def drop_zero_weights(block: Block) -> tuple[Block, int]:

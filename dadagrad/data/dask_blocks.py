@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.data.rows import check_length
 from dadagrad.errors import InputError
 
 
@@ -52,11 +53,7 @@ class BlockedMatrix:
             self._rows = self._rows or tuple(len(piece) for piece in pieces)
             column = np.concatenate(pieces)
         gathered: NDArray[Any] = np.asarray(column)
-        if gathered.shape[:1] != (sum(self.rows),):
-            raise InputError(
-                f"{name} has shape {gathered.shape} and X {sum(self.rows)} rows; {name} must have "
-                "one item for each"
-            )
+        check_length(gathered, sum(self.rows), name, "the dask collection", flat=False)
         return gathered
 
     def split(self, column: NDArray[Any] | None) -> list[Any]:

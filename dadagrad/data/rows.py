@@ -168,6 +168,17 @@ def row_of(indptr: NDArray[np.int64], entry: int) -> int:
     return int(np.searchsorted(indptr - indptr[0], entry, side="right")) - 1
 
 
+def check_length(
+    column: NDArray[Any], n_rows: int, name: str, place: str, *, flat: bool = True
+) -> None:
+    """Raise `InputError` unless a column has one item, or a row of items if not `flat`, a row."""
+    if (column.shape if flat else column.shape[:1]) != (n_rows,):
+        raise InputError(
+            f"{place}: {name} has shape {column.shape} and X {n_rows} rows; {name} must have one "
+            "item for each"
+        )
+
+
 def check_column(column: NDArray[Any] | None, name: str, place: str) -> None:
     """Raise `InputError` naming the first row whose number is not finite, or a negative weight."""
     if column is None:

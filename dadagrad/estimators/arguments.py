@@ -17,9 +17,9 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from dadagrad.data import open_dataset
-from dadagrad.data.arrays import check_shape
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import check_length
 from dadagrad.data.tables.formats import is_frame, to_table
 from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES
@@ -155,7 +155,7 @@ def check_weights(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
         ensure_non_negative=True,
         input_name="sample_weight",
     )
-    check_shape(weights, n_rows, "sample_weight", "the arguments")
+    check_length(weights, n_rows, "sample_weight", "the arguments")
     return weights
 
 

@@ -114,7 +114,7 @@ BROKE = {
     "csr end": (VALID["csr"] | {"indptr": [*MATRIX.indptr[:-1], -1]}, "indptr does not rise"),
     # A pointer for each of 2**40 rows.
     "rows": (VALID["csc"] | {"shape": [2**40, 9]}, "declares 8796093022208 bytes"),
-    "no weight": (VALID["dense"] | {"weights": 3.0}, r"weights of shape \(\) for 12 rows"),
+    "no weight": (VALID["dense"] | {"weights": 3.0}, r"weights has shape \(\) and X 12 rows"),
     "one dimension": ({"X": [1.0], "labels": [1]}, r"X has shape \(1,\)"),
     "text": (VALID["dense"] | {"labels": [b"\xff"] * 12}, "not UTF-8"),
     "halves": (VALID["plain"] | {"indices": MATRIX.indices + 0.5}, "indices has dtype float64"),

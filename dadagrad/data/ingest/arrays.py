@@ -29,6 +29,7 @@ from dadagrad.data.ingest.array_checks import (
     refuse_too_large,
 )
 from dadagrad.data.reading.options import Options
+from dadagrad.data.rows import check_length
 from dadagrad.data.views import join
 from dadagrad.errors import InputError
 from dadagrad.storage.memory import check_free_memory
@@ -152,10 +153,8 @@ def matrix_source(
         )
     n_rows, n_columns = matrix.shape
     for name, column in (("labels", labels), ("weights", weights)):
-        if column is not None and np.shape(column)[:1] != (n_rows,):
-            raise InputError(
-                f"{path}: {name} of shape {np.shape(column)} for {n_rows} rows; give one each"
-            )
+        if column is not None:
+            check_length(column, n_rows, name, path, flat=False)
     if labels is None:
         labels = np.zeros((n_rows, 0))
     blocks = _matrix_blocks(matrix, labels, weights, path)

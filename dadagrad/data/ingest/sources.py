@@ -49,6 +49,7 @@ from dadagrad.data.reading.files import (
     source_bytes,
 )
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
+from dadagrad.data.rows import check_length
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
 from dadagrad.errors import InputError
@@ -305,7 +306,7 @@ def make_source(data: Any) -> Source:
                 return FrameSource(table)
             label = _label_of(y, table.column_names)
             labels = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
-            _check_labels(labels, table.num_rows)
+            check_length(labels, table.num_rows, "y", FrameSource.name)
             return FrameSource(table.append_column(label, pa.array(labels)), label)
         return MatrixSource(X, y)
     if is_dask_frame(data):
@@ -332,20 +333,12 @@ def _labelled_frames(X: Any, y: Any) -> DaskFrameSource:
     labels = frames.split(frames.gather(y, "y"))
     add = delayed(_add_labels)
     blocks = enumerate(zip(frames.blocks, labels, strict=True))
-    return DaskFrameSource([add(*block, label, f"block {n} of ") for n, block in blocks], label)
+    return DaskFrameSource([add(*block, label, f"block {n}") for n, block in blocks], label)
 
 
 def _add_labels(frame: Any, labels: NDArray[Any], label: str, block: str) -> Any:
-    _check_labels(labels, len(frame), block)
+    check_length(labels, len(frame), "y", block)
     return frame.assign(**{label: labels})
-
-
-def _check_labels(labels: NDArray[Any], n_rows: int, block: str = "") -> None:
-    if labels.shape != (n_rows,):
-        raise InputError(
-            f"{block}y has shape {labels.shape} and {block}X {n_rows} rows; y must have one label "
-            "for each"
-        )
 
 
 def is_raw(data: Any) -> bool:
