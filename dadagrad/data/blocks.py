@@ -48,10 +48,9 @@ class Block:
         Rows left out because they were wrong and the user asked for that.
     notes : tuple of Note
         The first of these rows.
-    names : dict of str to int
-        Feature ids by name, where the source has names and they were asked for.
-    hashed_names : tuple of pairs
-        Names of features of a table, as arrays of Arrow, and the hashes of which they are made.
+    names : tuple of pairs
+        Names of features as arrays of Arrow, and their ids, or of a table the hashes of which these
+        are made; where the source has names and they are to be kept.
     source_bytes : int
         Bytes of the file that were read for the block, for the progress of a reading.
     origin : tuple of int
@@ -70,8 +69,7 @@ class Block:
     n_lines: int = 0
     skipped: int = 0
     notes: tuple[Note, ...] = ()
-    names: dict[str, int] = field(default_factory=dict)
-    hashed_names: tuple[tuple[Any, NDArray[np.int64]], ...] = ()
+    names: tuple[tuple[Any, NDArray[np.int64]], ...] = ()
     source_bytes: int = 0
     origin: tuple[int, ...] = ()
 

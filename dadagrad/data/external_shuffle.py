@@ -283,7 +283,7 @@ class ExternalShuffle(ShuffledRows):
 
         The origin is by default the number of the append.
         """
-        block = replace(compact(block), names={}, hashed_names=())
+        block = replace(compact(block), names=())
         self._blocks.append(block)
         if self._seed is not None and block.queries is not None:
             self._keys.append(_query_keys(self._seed, block.queries))

@@ -278,7 +278,9 @@ def test_lists_of_labels_are_texts():
 def test_names_of_hashed_features_have_their_namespace():
     block = wabbit(b"1 |f:2 a b:3 |g a:0.5 | c:0 a\n", keep_names=True)
     values = dict(block_rows(block)[0][1])
-    found = {name: values[id] for name, id in block.names.items() if id in values}
+    ((names, ids),) = block.names
+    pairs = zip(names.to_pylist(), ids.tolist(), strict=True)
+    found = {name: values[id] for name, id in pairs if id in values}
     assert found == {"f^a": 2.0, "f^b": 6.0, "g^a": 0.5, "a": 1.0}
 
 

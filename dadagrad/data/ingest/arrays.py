@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse
 from numpy.typing import NDArray
 
@@ -30,6 +31,7 @@ from dadagrad.data.ingest.array_checks import (
 )
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import check_length
+from dadagrad.data.tables.encoder import Names
 from dadagrad.data.views import join
 from dadagrad.errors import InputError
 from dadagrad.storage.memory import check_free_memory
@@ -51,7 +53,7 @@ class ArraySource:
     n_features: int
     label_columns: tuple[LabelColumn, ...] | None = None
     feature_space: FeatureSpace = field(default_factory=FeatureSpace)
-    names: dict[int, str] = field(default_factory=dict)
+    names: Names = ()
 
 
 def open_arrays(path: str, options: Options) -> ArraySource:
@@ -143,7 +145,7 @@ def matrix_source(
     matrix: Any,
     labels: NDArray[Any] | None,
     weights: NDArray[Any] | None,
-    names: dict[int, str] | None = None,
+    names: Names = (),
     space: FeatureSpace | None = None,
 ) -> ArraySource:
     """A matrix that can be sliced by rows, as a source, with labels and weights if any."""
@@ -158,7 +160,7 @@ def matrix_source(
     if labels is None:
         labels = np.zeros((n_rows, 0))
     blocks = _matrix_blocks(matrix, labels, weights, path)
-    return ArraySource(path, blocks, n_columns, None, space or FeatureSpace(), names or {})
+    return ArraySource(path, blocks, n_columns, None, space or FeatureSpace(), names)
 
 
 def _matrix_blocks(
@@ -224,7 +226,7 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
     described: dict[str, Any] = {"reading": {"format": "anndata", "label": label}}
     if not plain:
         described["names"] = hashlib.sha256(json.dumps(names).encode()).hexdigest()
-    named = {} if plain else dict(enumerate(names))
+    named = () if plain else ((pa.array(names), np.arange(len(names))),)
     source = matrix_source(path, matrix, labels, weights, named, FeatureSpace(described))
     if len(names) != source.n_features:
         raise InputError(
@@ -288,6 +290,7 @@ def stored_source(dataset: Dataset, options: Options) -> ArraySource:
             if sizes and (located := dataset.lines(number)) is not None:
                 lines = np.array([first_lines[f] for f in located[0]], np.int64) + located[1] - 1
             rows, part = dataset.read(number), dataset.with_partitions([partition])
+            names = part.names(rows.vocabulary)
             yield Block(
                 rows.indptr - rows.indptr[0],
                 rows.vocabulary[rows.indices],
@@ -297,7 +300,7 @@ def stored_source(dataset: Dataset, options: Options) -> ArraySource:
                 rows.row_scale,
                 rows.queries,
                 dataset.tags(number),
-                names={name: id for id, name in part.names(rows.vocabulary).items()},
+                names=((pa.array([*names.values()], pa.string()), np.array([*names], np.int64)),),
                 lines=lines,
             )
 

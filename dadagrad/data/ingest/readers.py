@@ -71,7 +71,7 @@ def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator
     """Read all blocks of arrays."""
     summary.add_matrix(source.place, source.n_features, source.feature_space)
     summary.label_columns = summary.label_columns or source.label_columns
-    summary.names.update({name: feature for feature, name in source.names.items()})
+    summary.names.add(source.names)
     for block in source.blocks:
         yield compact(transform(block, summary.options))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.labels import LabelCollector
 from dadagrad.data.reading.options import MATRIX_FORMATS, Delimiter, Options
 from dadagrad.data.tables.columns import PLURALS
-from dadagrad.data.tables.encoder import HashedNames, NameTable, TableEncoder
+from dadagrad.data.tables.encoder import Names, NameTable, TableEncoder
 from dadagrad.data.views import check_columns
 from dadagrad.errors import InputError
 
@@ -44,8 +44,7 @@ class SourceSummary:
     has_id_zero: bool = False
     largest_id: int = -1
     n_features: int = 0
-    names: dict[str, int] = field(default_factory=dict)
-    hashed_names: NameTable = field(default_factory=NameTable)
+    names: NameTable = field(default_factory=NameTable)
     too_many_names: bool = False
     encoder: TableEncoder | None = None
     columns: list[str] = field(default_factory=list)
@@ -64,11 +63,10 @@ class SourceSummary:
         )
 
     def feature_names(self) -> dict[int, str]:
-        """Names by feature; of several names of one feature one, always the same."""
+        """Names by feature; of several names of one feature the first."""
         if self.encoder is None:
-            return {feature: name for name, feature in sorted(self.names.items(), reverse=True)}
-        names = self.hashed_names.by_feature(self.encoder.features_of)
-        return names | self.encoder.names_of_numbers()
+            return self.names.by_feature(lambda ids: ids)
+        return self.names.by_feature(self.encoder.features_of) | self.encoder.names_of_numbers()
 
     @property
     def left_out(self) -> list[str]:
@@ -88,7 +86,7 @@ class SourceSummary:
         """Hashed names that share their feature with another; None if names were not kept."""
         if self.encoder is None or self.too_many_names or self.options.keep_names is False:
             return None
-        return self.hashed_names.collisions(self.encoder.features_of)
+        return self.names.collisions(self.encoder.features_of)
 
     @property
     def first_id(self) -> int:
@@ -106,7 +104,7 @@ class SourceSummary:
         self.zero_weight += dropped
         self.wrong_rows.add(block.skipped, block.notes)
         self.weighted |= block.weights is not None
-        self._add_names(block.names, [block.hashed_names])
+        self._add_names([block.names])
         if block.nnz:
             self.has_id_zero |= bool(block.ids.min() == 0)
             self.largest_id = max(self.largest_id, int(block.ids.max()))
@@ -144,17 +142,13 @@ class SourceSummary:
         self.lines_of_files.update(lines_of_files)
         self.n_lines += lines_of_files.total()
 
-    def _add_names(
-        self, names: Mapping[str, int], hashed: Iterable[HashedNames], *, too_many: bool = False
-    ) -> None:
+    def _add_names(self, pieces: Iterable[Names], *, too_many: bool = False) -> None:
         if self.too_many_names:
             return
-        self.names.update(names)
-        for each in hashed:
-            self.hashed_names.add(each)
-        n_names = len(self.names) + len(self.hashed_names)
-        if too_many or (n_names > MAX_NAMES and self.options.keep_names is None):
-            self.too_many_names, self.names, self.hashed_names = True, {}, NameTable()
+        for names in pieces:
+            self.names.add(names)
+        if too_many or (len(self.names) > MAX_NAMES and self.options.keep_names is None):
+            self.too_many_names, self.names = True, NameTable()
 
     def _check_queried(self, queried: bool) -> None:
         if self.queried not in (None, queried):
@@ -178,7 +172,7 @@ class SourceSummary:
         self.has_id_zero |= later.has_id_zero
         self.largest_id = max(self.largest_id, later.largest_id)
         self._count_lines(later.lines_of_files)
-        self._add_names(later.names, later.hashed_names.pieces(), too_many=later.too_many_names)
+        self._add_names(later.names.pieces(), too_many=later.too_many_names)
         if later.queried is not None:
             self._check_queried(later.queried)
         return self.labels.merge(later.labels)

@@ -12,6 +12,7 @@ import os
 import re
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse
 from numpy.typing import NDArray
 
@@ -80,7 +81,7 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
         lines.report(row, at, number_problem("importance", importance))
     lines.finish_values(scaled=True)
     keep_names = options.keep_names and options.hash_bits is not None
-    names = _names(lines) if keep_names else {}
+    names = (_names(lines),) if keep_names else ()
     # Sums of float32 numbers in double precision.
     content = out.values.astype(np.float64), out.ids, out.indptr
     matrix = scipy.sparse.csr_array(content, shape=(len(out.lines), parsing.MAX_ID + 1))
@@ -108,16 +109,16 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     return lines.finish(block, describe)
 
 
-def _names(lines: Lines) -> dict[str, int]:
-    """Ids by the first name of each id of the entries, which are in the order of the text."""
-    out, names = lines.out, dict[str, int]()
+def _names(lines: Lines) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The first name of each id of the entries, which are in the order of the text, and the ids."""
+    out, names = lines.out, []
     distinct, first = np.unique(out.ids, return_index=True)
-    for feature, entry in zip(distinct.tolist(), first.tolist(), strict=True):
+    for entry in first.tolist():
         name = lines.token(out.names[entry], _NAME_END)
         namespace = lines.token(out.namespaces[entry], _NAME_END)
         whole = namespace + b"^" + name if namespace else name
-        names[whole.decode("utf-8", "backslashreplace")] = feature
-    return names
+        names.append(whole.decode("utf-8", "backslashreplace"))
+    return pa.array(names, pa.string()), distinct
 
 
 def _tags(lines: Lines) -> NDArray[np.object_] | None:

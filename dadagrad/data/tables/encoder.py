@@ -24,8 +24,8 @@ from dadagrad.data.tables.scaling import scale_numbers
 from dadagrad.errors import InputError
 
 Hashes = NDArray[np.int64]
-HashedNames = Sequence[tuple[pa.Array, Hashes]]
-"""Texts, and their hashes."""
+Names = Sequence[tuple[pa.Array, Hashes]]
+"""Texts, and their hashes, or their features where these are not hashed."""
 
 _READING = ("label", "row_name", "weight")
 _PLAIN = ("hash_bits", "ngrams", "binary", "norm")
@@ -150,10 +150,10 @@ class TableEncoder:
 
 
 class NameTable:
-    """Distinct names of hashed features.
+    """Distinct names of features.
 
-    A name is told from others by its hash of 31 bits, so that no name is looked at twice: of two
-    names of one hash, which have one feature, the first is kept.
+    A name of a hashed one is told from others by its hash of 31 bits, so that no name is looked at
+    twice: of two names of one hash, which have one feature, the first is kept.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class NameTable:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def add(self, names: HashedNames) -> None:
+    def add(self, names: Names) -> None:
         """Add texts and their hashes."""
         if not names:
             return
@@ -180,7 +180,7 @@ class NameTable:
             self._hashes.append(hashes[new])
             self._seen = np.insert(self._seen, places[new], hashes[new])
 
-    def pieces(self) -> list[HashedNames]:
+    def pieces(self) -> list[Names]:
         """Names in the order in which they were added, for another table."""
         return [[piece] for piece in zip(self._texts, self._hashes, strict=True)]
 

@@ -129,7 +129,7 @@ class _Encoding:
             labels,
             weights,
             tags=self._tags(),
-            hashed_names=tuple(self.names),
+            names=tuple(self.names),
             skipped=self.batch.skipped,
             notes=tuple(self.notes[:MAX_NOTES]),
             lines=self._lines() if self.options.keep_lines else None,
