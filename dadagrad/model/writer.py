@@ -24,7 +24,6 @@ from dadagrad.storage.documents import Content, content_at, read_sealed, seal
 from dadagrad.storage.store import Storage
 
 DOCUMENT = "model.json"
-_PROBE = "probe"
 _PARTS = re.compile(r"parts-[0-9a-f]{32}")
 
 logger = logging.getLogger(__name__)
@@ -66,15 +65,6 @@ class ModelWriter:
         self._folders.append(f"parts-{uuid4().hex}")
         return self.folder
 
-    def share(self) -> str:
-        """Name another folder, with a file by which other processes know the same store."""
-        self.storage.put(f"{self.new_folder()}/{_PROBE}", b"dadagrad")
-        return self.folder
-
-    def end_sharing(self) -> None:
-        """Remove the file of `share`."""
-        self.storage.delete(f"{self.folder}/{_PROBE}")
-
     def __enter__(self) -> Self:
         self._at_end.enter_context(self.storage.without_empty_folders())
         return self
@@ -106,17 +96,6 @@ class ModelWriter:
     def _remove(self, folders: list[str]) -> None:
         for folder in folders:
             self.storage.delete_prefix(folder)
-
-
-def shared_storage(url: str, folder: str) -> Storage:
-    """The store at `url`, where another process has begun to write to a `folder`.
-
-    Raises `StorageError` if this process sees another store at the URL.
-    """
-    storage = Storage(url)
-    if not storage.exists(f"{folder}/{_PROBE}"):
-        raise StorageError(f"{url} is another folder on this machine")
-    return storage
 
 
 def _part_folders(storage: Storage) -> set[str]:

@@ -11,8 +11,9 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -69,6 +70,31 @@ class ArrayRecord:
 
 WriteShards: TypeAlias = Callable[[str, str], Sequence[ArrayRecord]]
 """Has other processes write arrays into a folder of a store, given its URL and the folder."""
+
+_PROBE = "probe"
+
+
+@contextmanager
+def shared_folder(storage: Storage, folder: str) -> Iterator[None]:
+    """Let other processes write to a new `folder` in the block, by `shared_storage`."""
+    storage.put(f"{folder}/{_PROBE}", b"dadagrad")
+    yield
+    storage.delete(f"{folder}/{_PROBE}")
+
+
+def shared_storage(url: str, folder: str) -> Storage:
+    """The store at `url`, where another process shares a `folder`.
+
+    Raises `StorageError` if this process sees another store at the URL, or the folder is gone.
+    """
+    storage = Storage(url)
+    if not storage.exists(f"{folder}/{_PROBE}"):
+        raise StorageError(
+            f"{url} is another folder on this machine; choose one in object storage, or one that "
+            "this machine and all workers share"
+        )
+    return storage
+
 
 _PART_FIELDS = {"key": str, "sha256": str, "bytes": int, "raw_bytes": int}
 

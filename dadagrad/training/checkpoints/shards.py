@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 from dadagrad.errors import CorruptionError
 from dadagrad.problem import Problem
-from dadagrad.storage.arrays import AnyArray, ArrayRecord, read_arrays, write_arrays
+from dadagrad.storage.arrays import (
+    AnyArray,
+    ArrayRecord,
+    read_arrays,
+    shared_storage,
+    write_arrays,
+)
 from dadagrad.storage.store import Storage
 from dadagrad.training.state.compiled import FEATURE_ARRAYS, State
 from dadagrad.training.state.remote import RemoteWeights
@@ -29,9 +35,9 @@ _NAME = re.compile(r"shard-([0-9]{4,6})\.([a-z_]+)")
 def write_shard(
     url: str, folder: str, number: int, arrays: Mapping[str, AnyArray]
 ) -> tuple[ArrayRecord, ...]:
-    """Write the arrays of a shard into a `folder` of the store at `url`; returns their records."""
+    """Write the arrays of a shard into a shared `folder` of the store at `url`; their records."""
     named = {f"shard-{number:04d}.{name}": array for name, array in arrays.items()}
-    return write_arrays(Storage(url), f"{folder}/shard-{number:04d}", named)
+    return write_arrays(shared_storage(url, folder), f"{folder}/shard-{number:04d}", named)
 
 
 def is_of_shard(record: ArrayRecord) -> bool:

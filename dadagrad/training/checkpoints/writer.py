@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from dadagrad.errors import StorageError
 from dadagrad.settings import Number
-from dadagrad.storage.arrays import ArrayRecord, sync, write_arrays
+from dadagrad.storage.arrays import shared_folder, sync, write_arrays
 from dadagrad.storage.documents import UnknownVersion, timestamp
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.lease import PROBE, Lease, TakenOver
@@ -156,9 +156,8 @@ class CheckpointWriter:
     def _write_parts(self, snapshot: Snapshot, uuid: str, folder: str) -> Manifest:
         records = write_arrays(self._storage, folder, snapshot.arrays)
         if snapshot.write_shards is not None:
-            more = tuple(snapshot.write_shards(self._storage.url, folder))
-            self._check_present(more)
-            records += more
+            with shared_folder(self._storage, folder):
+                records += tuple(snapshot.write_shards(self._storage.url, folder))
         self._sequence += 1
         return Manifest(
             manifest_key(snapshot.step, None if self.create_only else uuid),
@@ -170,17 +169,6 @@ class CheckpointWriter:
             records,
             snapshot.meta,
         )
-
-    def _check_present(self, records: tuple[ArrayRecord, ...]) -> None:
-        """Raise `StorageError` if other processes wrote arrays to another place."""
-        present = set(self._storage.list())
-        missing = [part.key for each in records for part in each.parts if part.key not in present]
-        if missing:
-            raise StorageError(
-                f"the workers of the cluster wrote {missing[0]} and {len(missing) - 1} other parts "
-                f"of a checkpoint, which are not at {self.url}; choose a folder in object storage, "
-                "or one that this machine and all workers share"
-            )
 
     def _commit(self, manifest: Manifest, document: bytes, uuid: str) -> str:
         """Write the manifest; returns its key."""

@@ -21,7 +21,7 @@ from dadagrad.data.skipping import skipped_partitions
 from dadagrad.errors import InputError, StorageError, TrainingError
 from dadagrad.model.stored_weights import StoredWeights
 from dadagrad.model.writer import ModelWriter
-from dadagrad.storage.arrays import ArrayRecord
+from dadagrad.storage.arrays import ArrayRecord, shared_folder
 from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
@@ -237,11 +237,9 @@ class StreamDriver(DaskDriver):
 
     def _write_weights(self, writer: ModelWriter) -> StoredWeights:
         """Have the holders of the state write the weights other than 0 to the model of `writer`."""
-        folder = writer.share()
-        parts = self._holders.call(
-            ShardStore.write_weights, self._state.t, writer.storage.url, folder
-        )
-        writer.end_sharing()
+        place = writer.storage.url, writer.new_folder()
+        with shared_folder(writer.storage, writer.folder):
+            parts = self._holders.call(ShardStore.write_weights, self._state.t, *place)
         return StoredWeights.join(parts)
 
     def _count_nonzeros(self) -> int:

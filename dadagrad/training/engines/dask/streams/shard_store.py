@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from dadagrad.kernels.id_sets import mark, marked, pack, unpack
 from dadagrad.model.stored_weights import StoredWeights
-from dadagrad.model.writer import shared_storage
 from dadagrad.problem import Problem
-from dadagrad.storage.arrays import ArrayRecord
+from dadagrad.storage.arrays import ArrayRecord, shared_storage
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.coordinator.merge import Learned, merge_shard, shards
 from dadagrad.training.engines.dask.futures import RoundLost
