@@ -26,25 +26,6 @@ SAVE_SECONDS = 60.0
 KEEP = 3
 """Default number of checkpoints."""
 
-_MEMORY_OF_COORDINATOR = {
-    "process": "this process before the run",
-    "libraries": "client of the cluster",
-    "state": "state",
-    "checkpoint": "copy of the state for a checkpoint",
-    "rows": "open partitions",
-    "step": "computation of a step and messages",
-    "model": "model at the end",
-    "trial": "trial of step sizes before the run",
-    "total": "largest total",
-}
-_MEMORY_OF_WORKER = {
-    "libraries": "worker without work",
-    "reading": "reading of partitions",
-    "step": "computation of a step",
-    "cache": "decoded partitions that are kept",
-    "total": "largest total",
-}
-
 
 def finish(
     result: dadagrad.TrainResult,
@@ -194,13 +175,16 @@ def show_dry_run(prediction: dadagrad.DryRun, display: Display) -> None:
         run["to the workers, for a step"] = decimal(prediction.bytes_per_step["down"])
         run["from the workers, for a step"] = decimal(prediction.bytes_per_step["up"])
     print_facts(run, title="run")
-    used = prediction.coordinator
-    memory = {
-        text: decimal(used[name]) for name, text in _MEMORY_OF_COORDINATOR.items() if used[name]
-    }
-    print_facts(memory | {"free now": decimal(prediction.free)}, title="memory of the coordinator")
+    memory = _memory(prediction.coordinator) | {"free now": decimal(prediction.free)}
+    print_facts(memory, title="memory of the coordinator")
     worker = prediction.worker
     if worker is not None:
-        memory = {text: decimal(worker[name] or 0) for name, text in _MEMORY_OF_WORKER.items()}
-        memory["limit"] = "none" if worker["limit"] is None else decimal(worker["limit"])
-        print_facts(memory, title="memory of a worker")
+        limit = "none" if worker["limit"] is None else decimal(worker["limit"])
+        print_facts(_memory(worker) | {"limit": limit}, title="memory of a worker")
+
+
+def _memory(parts: Mapping[str, int | None]) -> dict[str, str]:
+    """The parts of the memory of a process in words, and their sizes."""
+    from dadagrad.training.memory.check import PARTS  # loads slowly
+
+    return {text: decimal(size) for name, text in PARTS.items() if (size := parts.get(name))}

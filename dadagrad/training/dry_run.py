@@ -36,8 +36,8 @@ class DryRun:
         Memory that this process can take in addition, or was allowed to take.
     worker : dict or None
         Memory of the worker with the lowest limit: ``libraries``, ``reading`` (one partition for
-        each thread), ``step``, ``cache`` (decoded partitions), their ``total``, and ``limit`` (None
-        if unlimited). None without a cluster.
+        each thread), ``step``, ``state`` (its share of that of streams), ``cache`` (decoded
+        partitions), their ``total``, and ``limit`` (None if unlimited). None without a cluster.
     bytes_per_step : dict or None
         Mean bytes ``down`` to the workers (weights of the features that the rows touch) and ``up``
         from them (gradients, and positions of features). None without a cluster.

@@ -44,6 +44,7 @@ def test_a_cluster_is_predicted_and_not_started(run, places):
     assert prediction["bytes_per_step"]["up"] > prediction["bytes_per_step"]["down"]
     streams = run("train", places.train, "--dry-run", "--workers", 2).lines
     assert {"rows of a step 1", "streams 16"} <= set(streams)
+    assert any(line.startswith("state ") for line in streams[streams.index("memory of a worker") :])
     shown = run("train", places.train, *cluster).stdout
     assert "\nmemory of a worker\n" in shown
     assert "to the workers, for a step" in shown

@@ -15,14 +15,20 @@ from dadagrad.training.memory.workers import WorkerMemory, usable_share
 _UNCHECKED_BYTES = 16 << 20
 """A run that needs less starts without a look at the free memory, which takes time."""
 
-_NAMES = {
-    "state": "the state",
-    "checkpoint": "its copy for a checkpoint",
+PARTS = {
+    "process": "this process before the run",
+    "libraries": "libraries of the cluster",
+    "state": "state",
+    "checkpoint": "copy of the state for a checkpoint",
     "rows": "open partitions",
-    "step": "a step",
-    "model": "the model",
-    "trial": "the trial of step sizes",
+    "reading": "reading of partitions",
+    "step": "computation of a step and messages",
+    "model": "model at the end",
+    "trial": "trial of step sizes before the run",
+    "cache": "decoded partitions that are kept",
+    "total": "largest total",
 }
+"""Parts of the memory of a process in words, by their names in an `Estimate`."""
 
 
 def memory_shortage(
@@ -37,10 +43,10 @@ def memory_shortage(
         limit = memory or free_memory()
         if needed > limit:
             parts = estimate.process
-            largest = sorted(_NAMES, key=lambda name: -parts[name])[:2]
-            sizes = [f"{decimal(parts[name])} for {_NAMES[name]}" for name in largest]
+            largest = sorted(parts.keys() - {"total"}, key=lambda name: (-parts[name], name))[:2]
+            sizes = ", ".join(f"{PARTS[name]} {decimal(parts[name])}" for name in largest)
             return (
-                f"training takes up to {decimal(needed)} of memory here ({' and '.join(sizes)}; "
+                f"training takes up to {decimal(needed)} of memory here ({sizes}; "
                 f"{problem.n_features:,} features, {problem.n_outputs} output(s)), and "
                 f"{decimal(limit)} are {'allowed' if memory else 'free'}: "
                 + ", or ".join(_advice(parts, problem, limit))

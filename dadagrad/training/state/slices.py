@@ -186,16 +186,12 @@ class SentFeatures:
             return FeatureSlice(vocabulary, self.content.copy())
         if not self.partial or not len(touched):  # a partition that has been skipped touches none
             content = self.content.pull(touched.astype(np.int64))
-        else:
-            _check_touched(self.content.n_features, touched)
+        elif len(touched) == self.content.n_features:
             content = self.content.copy()
+        else:
+            raise TrainingError(
+                f"what was sent for {self.content.n_features} features came to rows that touch "
+                f"{len(touched)}: the data was changed during the run, or not all workers read the "
+                "same"
+            )
         return FeatureSlice(look_up(vocabulary, touched), content)
-
-
-def _check_touched(n_given: int, touched: NDArray[np.int32]) -> None:
-    """Raise `TrainingError` where what came for some rows cannot be for what they touch."""
-    if len(touched) != n_given:
-        raise TrainingError(
-            f"what was sent for {n_given} features came to rows that touch {len(touched)}: the "
-            "data was changed during the run, or not all workers read the same"
-        )
