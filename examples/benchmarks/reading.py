@@ -7,6 +7,8 @@ is justified as long as it saves more than 10 % of a pass.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import reporting
 import zarr
@@ -50,6 +52,7 @@ def main() -> None:
     def training() -> None:
         train(data, TrainConfig(step_size=0.2))
 
+    warnings.filterwarnings("ignore", "Numcodecs codecs")  # of zarr-python, about decimals
     training()  # compiles
     calls = (decoder, zarr_python, training)
     # In turn, and the fastest of each: whatever else the machine does hits all of them.

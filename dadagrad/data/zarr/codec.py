@@ -44,14 +44,16 @@ def chunk_grid(length: int) -> tuple[int, int]:
 
 def decimals(values: NDArray[np.float32], places: int) -> NDArray[np.int32] | None:
     """Whole numbers of up to 24 bits that give exactly `values` divided by 10^`places`, if any."""
-    numbers = values.astype(np.float64)
-    numbers *= 10**places
-    np.rint(numbers, out=numbers)
-    if np.abs(numbers).max(initial=0.0) > 1 << 24:
-        return None
-    quotients = numbers.astype(np.float32) / np.float32(10**places)
-    same = np.array_equal(quotients.view(np.uint32), values.view(np.uint32))
-    return numbers.astype(np.int32) if same else None
+    whole = np.empty(len(values), np.int32)
+    for start in range(0, len(values), _DIVIDED):
+        part = values[start : start + _DIVIDED]
+        numbers = np.rint(part.astype(np.float64) * 10**places)
+        quotients = numbers.astype(np.float32) / np.float32(10**places)
+        same = np.array_equal(quotients.view(np.uint32), part.view(np.uint32))
+        if not same or np.abs(numbers).max() > 1 << 24:
+            return None
+        whole[start : start + _DIVIDED] = numbers
+    return whole
 
 
 def decimals_codec(places: int) -> dict[str, Any]:
