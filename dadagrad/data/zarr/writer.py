@@ -48,7 +48,7 @@ _SHUFFLES = {
 }
 _MAX_COMPRESSED = 0.9  # of the uncompressed bytes: above this, numbers are stored as they are
 _MAX_DECIMAL = 0.9  # of the bytes of the same numbers as floats: dividing takes time
-_MAX_BITSHUFFLED = 0.97  # of the bytes after another shuffle, which is faster to decode
+_MAX_BITSHUFFLED = 0.9  # of the bytes after another shuffle, which is decoded in half the time
 
 
 def pointer_type(nnz: int) -> str:
