@@ -324,11 +324,20 @@ class LinearModel:
             parts = [self.scores(raw.rows) for raw in read_raw(self.schema, data)]
         else:
             dataset: Dataset = as_dataset(data)
-            self._check_width(dataset.schema.n_features)
+            if self.feature_space and dataset.schema.feature_space:
+                self.check_compatible(dataset.schema)
+            else:
+                self._check_width(dataset.schema.n_features)
             parts = [self.scores(dataset.read(n)) for n in range(len(dataset.partitions))]
         return np.concatenate([np.zeros((0, len(self.intercept))), *parts])
 
     def _check_width(self, n_features: int) -> None:
+        """Raise `InputError` unless the rows of a matrix can be those of the model."""
+        if self._scales_cells:
+            raise InputError(
+                "the rows are a matrix, and the model was trained on a table whose numbers it "
+                "scales; give rows with names of columns: a data frame or dicts"
+            )
         if n_features != self.n_features and not self.feature_space.keeps_ids:
             raise InputError(
                 f"the rows have {n_features} features, and the model was trained on "
@@ -348,6 +357,15 @@ class LinearModel:
             weights = self.weights[position].astype(np.float64)
             scores.append((values * is_feature) @ weights + self.intercept)
         return np.array(scores).reshape(-1, self.n_outputs)
+
+    @cached_property
+    def _scales_cells(self) -> bool:
+        """True if a matrix of the cells of a table would have as many columns as the features."""
+        if self.feature_space.format != "table" or self.feature_space.hash_bits is not None:
+            return False
+        from dadagrad.data.tables.encoder import TableEncoder
+
+        return any(column.is_scaled for column in TableEncoder.of_space(self.feature_space).columns)
 
     @cached_property
     def _names_of_labels(self) -> NDArray[Any]:

@@ -128,6 +128,17 @@ def test_a_row_of_another_kind_is_refused():
             matrix.predict(wrong)
 
 
+def test_a_matrix_is_not_a_table_of_numbers(tmp_path):
+    frame = pandas.DataFrame({"a": np.arange(80) * 1000.0, "y": np.arange(80) > 30})
+    model = dadagrad.train(frame, label="y", **SETTINGS).model
+    for matrix in (frame[["a"]].to_numpy(), scipy.sparse.csr_array(frame[["a"]])[:1], [[3000.0]]):
+        with pytest.raises(InputError, match=r"the rows are a matrix, and .* a table"):
+            model.predict(matrix)
+    dadagrad.ingest(frame[:40], str(tmp_path / "other.zarr"), label="y")
+    with pytest.raises(InputError, match="in another feature space"):
+        model.predict(str(tmp_path / "other.zarr"))
+
+
 @pytest.mark.parametrize("lines", [VW_LINES, SVMLIGHT_LINES], ids=["vw", "svmlight"])
 def test_a_row_without_columns_has_the_same_score_among_many(lines, tmp_path):
     path = tmp_path / lines.partition("\n")[0]
