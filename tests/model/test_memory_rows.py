@@ -128,6 +128,18 @@ def test_a_row_of_another_kind_is_refused():
             matrix.predict(wrong)
 
 
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [("tags", "good day"), ("tags", [1]), ("tags", 5), ("said", b"day"), ("job", ["cook"])],
+)
+def test_a_cell_of_a_row_has_the_kind_of_its_column(name, cell):
+    model = dadagrad.train(FRAME, **TABLE | {"ignore": DATES}, **SETTINGS).model
+    row = FRAME.to_dict("records")[0] | {name: cell}
+    for rows in (row, [row] * 100):
+        with pytest.raises(InputError, match=f"column '{name}' is .*; the features are those of"):
+            model.predict(rows)
+
+
 def test_a_matrix_is_not_a_table_of_numbers(tmp_path):
     frame = pandas.DataFrame({"a": np.arange(80) * 1000.0, "y": np.arange(80) > 30})
     model = dadagrad.train(frame, label="y", **SETTINGS).model

@@ -38,8 +38,13 @@ from dadagrad.data.tables.words import runs_of_text
 from dadagrad.errors import InputError
 
 _FLOAT_MAX = sys.float_info.max
+_LISTS = (list, tuple, np.ndarray)
 _UNLABELLED = Options("csv", no_labels=True)
 _FNV_PRIME, _MASK_64, _MASK_31 = 16777619, 2**64 - 1, 2**31 - 1
+
+
+class _OtherKind(TypeError):
+    """A cell of a kind that only Arrow knows, such as a date, or that no column has."""
 
 
 class RowReader:
@@ -68,12 +73,16 @@ class RowReader:
             if self._has_dates:
                 return self._read_by_arrow(row)
             ids, values = self._read_numbers(row)
-            self._add_others(row, ids, values)
+            try:
+                self._add_others(row, ids, values)
+            except _OtherKind:
+                return self._read_by_arrow(row)
         except KeyError as error:
             raise no_column(list(map(str, row)), error.args[0], "the model", "the row") from None
         return finish_entries(ids, values, binary=encoder.binary, norm=encoder.norm)
 
     def _read_by_arrow(self, row: Mapping[str, Any]) -> Entries:
+        row = {name: row[name] for name, _ in self._columns}
         try:
             table = columns_of_rows([row])
         except (pa.ArrowException, OverflowError) as error:
@@ -135,13 +144,12 @@ class RowReader:
                 if not math.isnan(number):
                     ids.append(first + (hashes[name] & mask))
             elif kind == "words":
-                items = () if is_missing(row[name]) else row[name]
-                words = [f"{name}={_category(word)}" for word in items]
+                words = [f"{name}={_category(word)}" for word in _texts(row[name])]
                 ids += [first + (abs(murmur(word)) & mask) for word in words]
             elif kind == "text":
                 prefix = "" if encoder.is_text else f"{name}="
                 cell = row[name]
-                items = cell if isinstance(cell, list | tuple | np.ndarray) else [cell]
+                items = _texts(cell) if isinstance(cell, _LISTS) else [cell]
                 text = cell if isinstance(cell, str) else " ".join(map(_category, items))
                 runs = runs_of_text(text, encoder.ngrams)
                 signed = [murmur(prefix + run) for run in runs]
@@ -181,6 +189,15 @@ def sign_of_names(space: FeatureSpace, names: Iterable[str | None]) -> list[floa
     ]
 
 
+def _texts(cell: Any) -> Any:
+    """Items of a list of texts, of which some may be missing; none of a missing list."""
+    if is_missing(cell):
+        return ()
+    if isinstance(cell, _LISTS) and all(isinstance(each, str) or is_missing(each) for each in cell):
+        return cell
+    raise _OtherKind
+
+
 def _category(cell: Any) -> str:
     """Text of a category, as `to_categories` has it."""
     if isinstance(cell, str):
@@ -194,4 +211,6 @@ def _category(cell: Any) -> str:
             return str(int(cell))
         text: str = to_categories(pa.array([cell]))[1][0].as_py()
         return text
-    return str(cell).strip()
+    if isinstance(cell, int | np.integer):
+        return str(cell)
+    raise _OtherKind
