@@ -85,6 +85,17 @@ def test_a_table_and_its_labels_are_a_table(pair):
     assert dadagrad.evaluate(model, pair)["loss"] == pytest.approx(expected["loss"])
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [lambda y: y.fillna(np.nan).to_numpy(), pandas.Categorical, pandas.array, pa.array],
+)
+def test_labels_in_memory_may_be_missing(kind):
+    with pytest.raises(InputError, match=r"row 1: the label, column 'label', is missing"):
+        dadagrad.train((FRAME[:3], kind(pandas.Series(["a", None, "b"]))), **SETTINGS)
+    with pytest.raises(InputError, match=r"y: .*; give labels of one kind"):
+        dadagrad.train((FRAME[:3], np.array(["a", 2.5, 3], object)), **SETTINGS)
+
+
 CODES = pandas.DataFrame({"code": np.arange(600) % 20, "job": ["cook", "nurse"] * 300})
 CODES["label"] = CODES["code"] % 7 < 3
 

@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import scipy.sparse
 from numpy.typing import NDArray
 
@@ -50,6 +49,7 @@ from dadagrad.data.reading.files import (
 )
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
 from dadagrad.data.rows import check_length
+from dadagrad.data.tables.cells import column_of_labels
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
 from dadagrad.errors import InputError
@@ -305,9 +305,9 @@ def make_source(data: Any) -> Source:
             if y is None:
                 return FrameSource(table)
             label = _label_of(y, table.column_names)
-            labels = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+            labels = np.asarray(y)
             check_length(labels, table.num_rows, "y", FrameSource.name)
-            return FrameSource(table.append_column(label, pa.array(labels)), label)
+            return FrameSource(table.append_column(label, column_of_labels(labels)), label)
         return MatrixSource(X, y)
     if is_dask_frame(data):
         return DaskFrameSource(data.to_delayed())

@@ -16,6 +16,7 @@ from pyarrow import types
 
 from dadagrad.data.blocks import Note
 from dadagrad.data.parquet.columns import is_list, is_text
+from dadagrad.errors import InputError
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\\N")
 """Texts that stand for a missing number."""
@@ -56,6 +57,17 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     names = list(dict.fromkeys(chain.from_iterable(rows)))
     columns = [pa.array([row.get(name) for row in rows], from_pandas=True) for name in names]
     return pa.RecordBatch.from_arrays(columns, names)
+
+
+def column_of_labels(labels: NDArray[Any]) -> pa.Array:
+    """A column of labels; None, NaN and what pandas has in their place are missing."""
+    try:
+        return pa.array(labels, from_pandas=True)
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"y: {reason}; give labels of one kind: texts, numbers or booleans"
+        ) from None
 
 
 def table_of_json(lines: bytes) -> pa.Table:
