@@ -446,6 +446,16 @@ def test_boolean_labels_are_the_same_classes_in_all_files(tmp_path):
         assert evaluate(model, source)["error"] == 0.0
 
 
+def test_a_label_that_is_a_number_is_one_class_beside_any_others(tmp_path):
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for path, others in zip(paths, (["01"], ["x", "1.0", "9007199254740993"]), strict=True):
+        labels = ["1", "01", "1.50", *others] * 10
+        path.write_text("v,label\n" + "".join(f"{n},{each}\n" for n, each in enumerate(labels)))
+    (column,) = read_dataset(paths, label="label").schema.label_columns
+    assert column.names == ("1", "1.5", "9007199254740993", "x")
+    assert column.counts == (60, 20, 10, 10)
+
+
 def test_labels_that_are_all_numbers_are_those_of_a_model_of_texts():
     frame = pandas.DataFrame({"label": ["0", "1", "other"] * 30, "a": [0.0, 1.0, 2.0] * 30})
     model = train(frame, categories="a", step_size=1.0, passes=3).model

@@ -32,6 +32,7 @@ from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.words import runs_of_words
 from dadagrad.errors import InputError
 from dadagrad.kernels import parsing
+from dadagrad.summary import number_text
 
 _NO_CELL = -1
 _FNV_PRIME = np.uint64(16777619)
@@ -317,7 +318,11 @@ class _Encoding:
         numbers, wrong = to_numbers(texts)
         if (wrong & np.isnan(numbers)).any():
             has_label = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)[codes]
-            named = [BOOLEANS.get(text, text) for text in texts.to_pylist()]
+            exact = np.abs(numbers) < 2.0**53  # as in other batches, where all labels are numbers
+            named = [
+                number_text(number) if is_exact else BOOLEANS.get(text, text)
+                for text, number, is_exact in zip(texts.to_pylist(), numbers, exact, strict=True)
+            ]
             labels: NDArray[Any] = np.array(named, object)[codes]
         else:
             has_label, labels = np.isfinite(numbers)[codes], numbers[codes, None]
