@@ -362,6 +362,18 @@ def test_a_column_of_another_type_than_that_of_the_features_is_named(name, cell)
         evaluate(model, changed)
 
 
+@pytest.mark.parametrize("text", ["-nan", "NAN", "nan(0x1)", "NaN"])
+def test_what_c_writes_for_no_number_is_a_missing_number(tmp_path, text):
+    frame = pandas.DataFrame({"x": [*map(str, range(40)), text], "label": [0, 1] * 20 + [1]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    expected = dense(frame.assign(x=[*range(40), None]), label="label", categories=(), cross=())
+    for source in (frame, tmp_path / "a.csv"):
+        actual = dense(source, label="label", categories=(), cross=())
+        np.testing.assert_array_equal(actual, expected)
+    model = train(frame, label="label", step_size=0.5).model
+    assert model.decision_function({"x": text}) == model.decision_function({"x": None})
+
+
 def test_dates_have_parts():
     days = [datetime.datetime(2024, 1, 1, 5) + datetime.timedelta(days=n) for n in range(3)]
     data = read_dataset(pa.table({"t": days, "label": [0, 1, 0]}))

@@ -20,6 +20,8 @@ from dadagrad.errors import InputError
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\\N")
 """Texts that stand for a missing number."""
+NOT_A_NUMBER = r"^[+-]?[nN][aA][nN](\(\w*\))?$"
+"""Other texts of a missing number, as C writes it."""
 _MISSING_CELLS = pa.array([*MISSING, None])
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 """Other texts of booleans, and those of Arrow."""
@@ -147,7 +149,10 @@ def to_numbers(cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
         coded = texts.dictionary_encode()
         parsed = np.array([as_number(text) for text in coded.dictionary.to_pylist()], np.float64)
         numbers = parsed[coded.indices.to_numpy()]
-    wrong = ~(np.abs(numbers) <= _FLOAT32_MAX) & ~missing.to_numpy(zero_copy_only=False)
+    wrong = ~(np.abs(numbers) <= _FLOAT32_MAX)
+    if wrong.any():
+        missing = pc.match_substring_regex(texts, NOT_A_NUMBER)
+        wrong &= ~missing.to_numpy(zero_copy_only=False)
     return numbers, wrong
 
 

@@ -23,6 +23,7 @@ from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.data.tables.cells import (
     BOOLEANS,
     MISSING,
+    NOT_A_NUMBER,
     WHOLE_NUMBER,
     Batch,
     as_number,
@@ -124,7 +125,7 @@ class RowReader:
             return float(cell.item())
         text = "" if is_missing(cell) else str(cell).strip()
         number = math.nan if text in MISSING else as_number(text)
-        if math.isnan(number) and text not in MISSING:
+        if math.isnan(number) and text not in MISSING and not re.match(NOT_A_NUMBER, text):
             raise InputError(f"the row: column {shown(name)} holds {shown(text)}, not a number")
         return number
 
