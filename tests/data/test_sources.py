@@ -274,6 +274,7 @@ def test_a_cluster_trains_on_tables_as_one_machine_does(tmp_path, monkeypatch):
         ((FRAME["age"], Y), {}, r"X has shape \(\d+,\); it must have two dimensions"),
         ((FRAME, Y[:3]), {}, r"y has shape \(3,\) and X \d+ rows"),
         (pandas.DataFrame({"a": [1, "x"], "label": [0, 1]}), {}, "values of one kind"),
+        (pa.table([[1], [2]], ["label", "label"]), {}, "names the column 'label' twice; rename"),
         (FRAME, {"lable": "rich"}, "'lable' is not known"),
     ],
 )

@@ -24,7 +24,7 @@ from dadagrad.data.reading.files import (
     source_bytes,
 )
 from dadagrad.data.reading.options import Options
-from dadagrad.data.tables.delimited import cut_at_rows
+from dadagrad.data.tables.delimited import check_distinct_columns, cut_at_rows
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import (
     HEAD_BYTES,
@@ -177,6 +177,7 @@ def learn_table(heads: Iterable[pa.Table], place: str, summary: SourceSummary) -
     if summary.encoder is None:
         tables: list[pa.Table] = []
         for table in heads:
+            check_distinct_columns(table.column_names, place)
             tables.append(table)
             if sum(map(len, tables)) >= MIN_HEAD_ROWS:
                 break
