@@ -39,6 +39,11 @@ def number_text(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
+def printable(text: str) -> str:
+    """`text` on one line, with escapes in the place of characters that control a terminal."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
 def short(amount: float) -> str:
     """A count with three significant digits, such as 471 k and 8.76 M; below 10,000 in full."""
     if amount < 9999.5:

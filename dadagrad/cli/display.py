@@ -14,7 +14,7 @@ from rich.filesize import decimal
 
 from dadagrad.progress.display import ProgressDisplay
 from dadagrad.storage.documents import strict_json
-from dadagrad.summary import wrapped
+from dadagrad.summary import printable, wrapped
 
 
 class Display(ProgressDisplay):
@@ -81,14 +81,13 @@ def print_facts(facts: Mapping[str, object], *, title: str = "") -> None:
     """
     facts = {name: value for name, value in facts.items() if value is not None}
     if title:
-        click.echo(f"\n{title}")
+        click.echo(f"\n{printable(title)}")
     names = max((len(name) for name in facts), default=0)
     indent = "  " if title else ""
     width = max(20, output_width() - names - len(indent) - 2)
     for name, value in facts.items():
-        first, *others = wrap(
-            number(value), width, break_on_hyphens=False, break_long_words=False
-        ) or [""]
+        lines = wrap(number(value), width, break_on_hyphens=False, break_long_words=False)
+        first, *others = map(printable, lines or [""])
         click.echo(f"{indent}{name:<{names}}  {first}".rstrip())
         for line in others:
             click.echo(f"{indent}{'':<{names}}  {line}")

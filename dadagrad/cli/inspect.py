@@ -20,7 +20,7 @@ from dadagrad.cli.options import output_options
 from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
-from dadagrad.summary import counted, listed, side_by_side, urls_text
+from dadagrad.summary import counted, listed, printable, side_by_side, urls_text
 
 
 @click.command()
@@ -134,10 +134,10 @@ def _show_model(model: dadagrad.Model, top: int) -> None:
         for title, sign in zip(sides(model, output), (1, -1), strict=True):
             n_weights = int((sign * model.effects[:, output] > 0).sum())
             lines = [
-                f"{each['weight']:+#9.4g}  {each['name'] or each['feature']}"
+                f"{each['weight']:+#9.4g}  {printable(str(each['name'] or each['feature']))}"
                 for each in largest_weights(model, output, sign, top)
             ]
-            columns.append([f"{title}: {counted(n_weights, 'weight')}", *lines])
+            columns.append([f"{printable(title)}: {counted(n_weights, 'weight')}", *lines])
         click.echo("\n" + side_by_side(columns, min(output_width(), 100)))
     if model.n_outputs > MAX_OUTPUTS:
         click.echo(f"\n... and {model.n_outputs - MAX_OUTPUTS} more outputs; --json shows all")

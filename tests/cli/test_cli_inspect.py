@@ -44,6 +44,18 @@ def test_a_model_of_many_classes_with_names(run, tmp_path):
     assert "  w^word2  " in shown
 
 
+def test_names_and_classes_control_no_terminal(run, tmp_path):
+    names, classes = ["a\nb", "\x1b[31mred", "\u202eabc"], ["no\n", "\x1b[2Jyes\u202e"]
+    rows = [{"label": classes[n % 2]} | dict.fromkeys(names, n % 2 + 0.5) for n in range(40)]
+    train(rows, label="label", step_size=0.5).model.save(tmp_path / "model")
+    ingest(rows, str(tmp_path / "data"), label="label")
+    for words in (["inspect", "model"], ["inspect", "data"], ["evaluate", "model", "data"]):
+        shown = run(*(tmp_path / each if each in ("model", "data") else each for each in words))
+        assert all(line.isprintable() for line in shown.stdout.split("\n"))
+    features = [line.split()[-1] for line in run("inspect", tmp_path / "model").lines[-3:]]
+    assert sorted(features) == ["\\u202eabc", "\\x1b[31mred", "a\\nb"]
+
+
 def test_a_dataset(run, places):
     data = open_dataset(str(places.train))
     result = run("inspect", places.train, "--json").json
