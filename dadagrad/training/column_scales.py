@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.rows import Rows
 from dadagrad.kernels.id_sets import distinct_ids, look_up, relabel
 from dadagrad.training.schedule import Schedule
 from dadagrad.training.worker.partition_reader import Loader
@@ -55,9 +56,12 @@ def measure_scales(
     those of the first partitions of the run, which `loader` keeps.
     """
     # By partition, so that columns which do not occur take no memory.
-    ids, sums, counts, n_rows, n_entries = [], [], [], 0, 0
-    for partition in schedule.first.order(0)[:MAX_PARTITIONS]:
-        loaded = loader.load(partition)
+    ids, sums, counts, n_rows, n_entries, n_partitions = [], [], [], 0, 0, 0
+    for partition in schedule.first.order(0):
+        whole = loader.load(partition)
+        loaded = _without_first_of_no_weight(whole)
+        if not loaded.n_rows:
+            continue
         fitting = np.searchsorted(loaded.indptr, MAX_ENTRIES - n_entries, side="right") - 1
         stop = max(int(fitting), min(1 - n_rows, loaded.n_rows))
         rows = loaded.slice(0, min(MAX_ROWS - n_rows, stop))
@@ -73,8 +77,9 @@ def measure_scales(
             sums.append(np.bincount(indices, sizes, len(positions)))
             counts.append(np.bincount(indices, sizes != 0.0, len(positions)))
         n_rows, n_entries = n_rows + rows.n_rows, n_entries + rows.nnz
-        loader.keep(partition, loaded)
-        if rows.n_rows < loaded.n_rows:
+        loader.keep(partition, whole)
+        n_partitions += 1
+        if rows.n_rows < loaded.n_rows or n_partitions == MAX_PARTITIONS:
             break
     if not ids:
         return None
@@ -90,6 +95,14 @@ def measure_scales(
     scales = np.full(data.schema.n_features, np.median(means), np.float32)
     scales[columns[present]] = means
     return np.maximum(scales, MIN_SCALE)
+
+
+def _without_first_of_no_weight(rows: Rows) -> Rows:
+    """The rows from the first on whose weight is above 0."""
+    if rows.weights is None:
+        return rows
+    weighted = np.flatnonzero(rows.weights > 0.0)
+    return rows.slice(int(weighted[0]) if len(weighted) else rows.n_rows, rows.n_rows)
 
 
 def _is_table(means: NDArray[np.float64]) -> bool:

@@ -133,6 +133,17 @@ def test_a_row_may_have_more_entries_than_are_measured(monkeypatch):
     assert np.array_equal(result.coordinator.problem.scales, UNITS)
 
 
+def test_first_rows_of_weight_0_are_not_measured(monkeypatch):
+    monkeypatch.setattr(column_scales, "MAX_ROWS", 100)
+    rows, settings = table(400, 0).read(0), {"step_size": 0.3, "shuffle": False}
+    nothing = replace(rows, weights=np.zeros(400, np.float32))
+    later = replace(rows, weights=np.where(np.arange(400) < 150, 0, 1).astype(np.float32))
+    result = train(as_dataset([nothing, nothing, nothing, later], 7), **settings)
+    expected = train(as_dataset([rows.slice(150, 400)], 7), **settings)
+    scales, needed = (each.coordinator.problem.scales for each in (result, expected))
+    assert np.array_equal(scales, needed)
+
+
 def test_later_calls_of_partial_fit_keep_the_scales_of_the_first():
     data = [table(600, seed) for seed in (0, 1)]
     x, y = zip(*((dense_rows(d.read(0), 7), d.read(0).labels[:, 0]) for d in data), strict=True)
