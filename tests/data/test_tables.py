@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from decimal import Decimal
 
 import numpy as np
 import pandas
@@ -349,6 +350,18 @@ def test_whole_numbers_are_the_same_categories_beside_missing_ones(tmp_path):
     for cell in (3, 3.0, "3", "3.0"):
         one = model.predict_proba({"zip": cell})[0]
         assert one == pytest.approx(model.predict_proba(frame)[0])
+
+
+def test_days_and_decimals_are_the_same_categories_in_all_types():
+    days = pandas.to_datetime(["2024-05-31", "2024-06-01"] * 20)
+    frame = pandas.DataFrame({"on": days, "size": [Decimal("3.00"), Decimal("2.50")] * 20})
+    model = train((frame, [0, 1] * 20), categories=["on", "size"], step_size=0.1).model
+    expected = model.decision_function(frame)[0]
+    for on in (days[0], days[0].date(), "2024-05-31", np.datetime64("2024-05-31T00", "s")):
+        for size in (3, 3.0, "3", Decimal("3"), Decimal("3.0")):
+            row = {"on": on, "size": size}
+            assert model.decision_function(row)[0] == pytest.approx(expected)
+            assert model.decision_function([row] * 70)[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ NOT_A_NUMBER = r"^[+-]?[nN][aA][nN](\(\w*\))?$"
 _MISSING_CELLS = pa.array([*MISSING, None])
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 """Other texts of booleans, and those of Arrow."""
+_SPARE_ZEROS = r"(\.\d*[1-9])0+$|\.0*$| 00:00:00(\.0*)?$"
+"""Zeros at the end of a decimal number or a time, which depend on the type of the column."""
 WHOLE_NUMBER = r"^(-?[0-9]+)\.0$"
 """Texts of whole numbers in a column with missing ones: 3.0 is the category 3."""
 
@@ -168,14 +170,18 @@ def as_number(text: str) -> float:
 def to_categories(cells: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     """Codes of cells, and the text of each code; a missing cell is the empty text.
 
-    A whole number has the same text whatever its type: 3 and 3.0 are one category. No text depends
-    on other cells.
+    A whole number has the same text whatever its type: 3 and 3.0 are one category, and so are a day
+    and its midnight, in any unit. No text depends on other cells.
     """
     if not types.is_dictionary(cells.type):
         cells = cells.dictionary_encode()
     codes = pc.fill_null(pc.cast(cells.indices, pa.int64()), len(cells.dictionary))
     values = cells.dictionary
+    if types.is_timestamp(values.type):
+        values = pc.cast(values, pa.timestamp(values.type.unit))  # in UTC
     texts = pc.cast(values, pa.string())
+    if types.is_temporal(values.type) or types.is_decimal(values.type):
+        texts = pc.replace_substring_regex(texts, _SPARE_ZEROS, r"\1")
     if types.is_floating(values.type):
         texts = pc.if_else(pc.is_nan(values), "", _whole_texts(values, texts))
     texts = pc.fill_null(pc.utf8_trim_whitespace(texts), "")
