@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from dadagrad.clusters import has_active_client
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import IN_MEMORY, Dataset, MemoryDataset
+from dadagrad.data.tables.encoder import scales_cells
 from dadagrad.errors import InputError
+from dadagrad.estimators.arguments import is_stored
 from dadagrad.model.model import Model
 from dadagrad.model.raw import is_unprepared
 from dadagrad.problem import Problem
@@ -79,9 +81,14 @@ class FittedState:
         return self._model
 
     def are_columns(self, X: Any) -> bool:
-        """True for rows of columns, of which the training data made features."""
+        """True for rows of columns, of which the training data made features.
+
+        A matrix counts as one of cells where it may be that: the model refuses it.
+        """
         schema = self.origin.schema
-        return schema.feature_space.of_table and is_unprepared(schema, X)
+        if is_unprepared(schema, X):
+            return schema.feature_space.of_table
+        return not is_stored(X) and scales_cells(schema.feature_space)
 
     def refuse_columns(self, X: Any) -> None:
         """Raise `InputError` for rows of columns, whose features are not made here."""

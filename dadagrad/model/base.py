@@ -360,12 +360,12 @@ class LinearModel:
 
     @cached_property
     def _scales_cells(self) -> bool:
-        """True if a matrix of the cells of a table would have as many columns as the features."""
-        if self.feature_space.format != "table" or self.feature_space.hash_bits is not None:
+        """True if the features are scaled cells, which a matrix of cells would be taken for."""
+        if not self.feature_space.of_table:
             return False
-        from dadagrad.data.tables.encoder import TableEncoder
+        from dadagrad.data.tables.encoder import scales_cells  # loads slowly
 
-        return any(column.is_scaled for column in TableEncoder.of_space(self.feature_space).columns)
+        return scales_cells(self.feature_space)
 
     @cached_property
     def _names_of_labels(self) -> NDArray[Any]:

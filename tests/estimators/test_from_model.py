@@ -1,5 +1,6 @@
 """Estimators that are made of models: they predict, show the settings and learn on."""
 
+import dask.array as da
 import numpy as np
 import pandas
 import pytest
@@ -61,8 +62,12 @@ def test_an_estimator_of_a_model_of_a_table_predicts_tables():
             AdaGradClassifier().fit(wrong, Y)
     numbers = pandas.DataFrame(X, columns=list("abcde")).assign(y=Y)
     of_numbers = AdaGradClassifier.from_model(dadagrad.train(numbers, label="y", **SETTINGS))
-    with pytest.raises(InputError, match="made of the columns of a table"):
-        of_numbers.partial_fit(numbers.drop(columns="y"), Y)
+    for rows in (numbers.drop(columns="y"), X):
+        with pytest.raises(InputError, match="made of the columns of a table"):
+            of_numbers.partial_fit(rows, Y)
+    for matrix in (X, X.tolist(), da.from_array(X)):
+        with pytest.raises(InputError, match=r"the rows are a matrix, and .* a table"):
+            of_numbers.predict(matrix)
 
 
 def test_an_estimator_of_a_model_of_a_frame_knows_its_columns(tmp_path):

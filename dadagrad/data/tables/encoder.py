@@ -149,6 +149,13 @@ class TableEncoder:
         return names
 
 
+def scales_cells(space: FeatureSpace) -> bool:
+    """True for a table of numbers alone that are scaled: a matrix of its cells is as wide."""
+    if space.format != "table" or space.hash_bits is not None:
+        return False
+    return any(column.is_scaled for column in TableEncoder.of_space(space).columns)
+
+
 class NameTable:
     """Distinct names of features.
 
