@@ -165,6 +165,16 @@ def test_the_weights_of_a_stopped_run_stay_on_the_workers(scheduler, wide, expec
     assert unsaved.digest == expected.digest
 
 
+def test_relative_paths_are_those_of_this_process(scheduler, wide, expected, tmp_path, monkeypatch):
+    """Workers have another working directory."""
+    monkeypatch.chdir(tmp_path)
+    stop = {"checkpoints": "run", "callbacks": [interrupt_at(500)]}
+    assert not train(wide, CONFIG, client=scheduler, **stop).complete
+    result = resume("run", client=scheduler, save_to="model")
+    assert result.coordinator.state.stored is not None, "the workers have not written the model"
+    assert result.model.digest == expected.digest
+
+
 def test_a_sweep_goes_on_with_the_last_setting(scheduler, wide):
     """The states of several come to this process, from which half of them are dropped."""
     settings = {"step_size": [0.3, 30.0], "l1": 0.0, "rounds": 20}

@@ -16,6 +16,7 @@ from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import SCALES, Problem
 from dadagrad.settings import Number
+from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import LearningCurve
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.shards import join_shards, stored_state
@@ -180,7 +181,8 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
         if snapshot.unread:
             common = restore_common(problem, state, meta["t"])
             step = f"{place}: step {snapshot.step}"
-            restored = stored_state(problem, common, snapshot.unread, place, step)
+            url = absolute(os.fspath(place))  # for workers in other folders
+            restored = stored_state(problem, common, snapshot.unread, url, step)
         else:
             restored = restore_state(problem, join_shards(state), meta["t"])
         passes = tuple(map(ProgressiveMetrics.from_json, meta["passes"]))

@@ -27,6 +27,7 @@ from uuid import uuid4
 from dadagrad.errors import StorageError
 from dadagrad.settings import Number
 from dadagrad.storage.arrays import shared_folder, sync, write_arrays
+from dadagrad.storage.backends import absolute
 from dadagrad.storage.documents import UnknownVersion, timestamp
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.lease import PROBE, Lease, TakenOver
@@ -157,7 +158,7 @@ class CheckpointWriter:
         records = write_arrays(self._storage, folder, snapshot.arrays)
         if snapshot.write_shards is not None:
             with shared_folder(self._storage, folder):
-                records += tuple(snapshot.write_shards(self._storage.url, folder))
+                records += tuple(snapshot.write_shards(absolute(self._storage.url), folder))
         self._sequence += 1
         return Manifest(
             manifest_key(snapshot.step, None if self.create_only else uuid),

@@ -22,6 +22,7 @@ from dadagrad.errors import InputError, StorageError, TrainingError
 from dadagrad.model.stored_weights import StoredWeights
 from dadagrad.model.writer import ModelWriter
 from dadagrad.storage.arrays import ArrayRecord, shared_folder
+from dadagrad.storage.backends import absolute
 from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
@@ -237,7 +238,7 @@ class StreamDriver(DaskDriver):
 
     def _write_weights(self, writer: ModelWriter) -> StoredWeights:
         """Have the holders of the state write the weights other than 0 to the model of `writer`."""
-        place = writer.storage.url, writer.new_folder()
+        place = absolute(writer.storage.url), writer.new_folder()
         with shared_folder(writer.storage, writer.folder):
             parts = self._holders.call(ShardStore.write_weights, self._state.t, *place)
         return StoredWeights.join(parts)
