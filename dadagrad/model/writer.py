@@ -6,12 +6,14 @@ A stored model is a folder of any store::
     model.json                     written last; names every part, its size and sha256
 
 Parts are never overwritten: a model is replaced by writing new parts and then ``model.json``, in
-one atomic write. The parts of the old model are removed last.
+one atomic write. The parts of the old model are removed last, and those of a killed writer by the
+first save that is a day younger.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 from contextlib import ExitStack, suppress
@@ -24,6 +26,9 @@ from dadagrad.storage.documents import Content, content_at, read_sealed, seal
 from dadagrad.storage.store import Storage
 
 DOCUMENT = "model.json"
+STALE_SECONDS = 86_400.0
+"""Seconds without a write after which parts that no model has are those of a killed writer."""
+
 _PARTS = re.compile(r"parts-[0-9a-f]{32}")
 
 logger = logging.getLogger(__name__)
@@ -74,8 +79,17 @@ class ModelWriter:
             self._remove(self._folders)
 
     def commit(self, body: dict[str, Any]) -> None:
-        """Write ``model.json`` with this body: a reader sees the old model or the new one."""
+        """Write ``model.json`` with this body: a reader sees the old model or the new one.
+
+        Raises `StorageError` if the parts are gone: this process stood still for too long.
+        """
         storage = self.storage
+        first = next(part["key"] for array in body["arrays"] for part in array["parts"])
+        if not storage.exists(first):
+            raise StorageError(
+                f"the parts of the model at {storage.url} have been removed while it was saved, "
+                "perhaps by another save; save it again"
+            )
         old_folders = _part_folders(storage)
         document = seal(body, f"the description of the model at {storage.url}")
         folders, self._folders = self._folders, []  # stay: the store may get the document
@@ -86,9 +100,9 @@ class ModelWriter:
                 self._folders = folders
             raise
         sync(storage, [DOCUMENT])
-        # Only the parts of the replaced model: others may belong to a save in progress.
+        # Other parts may belong to a save in progress, unless nobody writes to them.
         try:
-            self._remove([*old_folders, *folders[:-1]])
+            self._remove([*old_folders, *folders[:-1], *_stale_folders(storage, folders[-1])])
             storage.remove_leftovers()
         except StorageError as error:
             logger.warning("could not remove the parts of the replaced model: %s", error)
@@ -105,3 +119,20 @@ def _part_folders(storage: Storage) -> set[str]:
         folders = {part.key.partition("/")[0] for record in records for part in record.parts}
         return set(filter(_PARTS.fullmatch, folders))
     return set()
+
+
+def _stale_folders(storage: Storage, new: str) -> set[str]:
+    """Return the folders of parts that no model has, and last written to long before the `new`."""
+    before = _last_write(storage, new) - STALE_SECONDS
+    others = filter(_PARTS.fullmatch, storage.folders())
+    stale = {folder for folder in others if _last_write(storage, folder) < before}
+    return stale - _part_folders(storage)
+
+
+def _last_write(storage: Storage, folder: str) -> float:
+    """Return the time of the last write to a folder, by the clock of the store; or NaN."""
+    entries = storage.entries(folder)
+    if not entries and storage.is_local:  # a writer that was killed at its first part left no entry
+        with suppress(OSError):
+            return os.path.getmtime(storage.local_path(folder))
+    return max((each["last_modified"].timestamp() for each in entries.values()), default=math.nan)

@@ -53,6 +53,14 @@ def absolute(url: str) -> str:
     return os.path.abspath(os.path.expanduser(url)) if is_path else url
 
 
+def path_of_url(url: str) -> str:
+    """The path of a ``file://`` URL, in which '?' and '#' are characters like any other."""
+    path = url.partition("://")[2].removeprefix("localhost")
+    if not path.startswith("/"):
+        raise InputError(f"{url} names a host; write file:///PATH")
+    return unquote(path)
+
+
 def parse(scheme: str, rest: str, url: str) -> tuple[str, str]:
     """Return the bucket or host of a URL that is not local, and the prefix in it."""
     if scheme == "memory" and Interface.is_command_line:

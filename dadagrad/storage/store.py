@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, cast
-from urllib.parse import unquote
 
 from dadagrad.errors import InputError, MissingKey, StorageError, TooLarge
 from dadagrad.storage.backends import (
@@ -28,6 +27,7 @@ from dadagrad.storage.backends import (
     explain,
     open_store,
     parse,
+    path_of_url,
     segments,
     shared_policy,
 )
@@ -35,6 +35,7 @@ from dadagrad.storage.memory import check_addresses
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 LEFTOVER_SECONDS = 300.0
@@ -168,10 +169,27 @@ class Storage:
         """Write several objects, in parallel to a remote store."""
         self._map(self.put, objects)
 
+    def entries(self, prefix: str = "") -> dict[str, ObjectMeta]:
+        """Sizes and times of all objects under the folder `prefix`, by key."""
+        if self.is_local and not os.path.isdir(self.local_path(prefix)):
+            return {}
+        start = len(self._path("x")) - 1
+
+        def entries() -> dict[str, ObjectMeta]:
+            pages = self._store.list(self._path(prefix) or None, chunk_size=1000)
+            return {entry["path"][start:]: entry for page in pages for entry in page}
+
+        return self._ask("list", prefix, entries)
+
     def list(self, prefix: str = "") -> Keys:
         """All keys under the folder `prefix`, sorted."""
+        return sorted(self.entries(prefix))
+
+    def folders(self) -> Keys:
+        """Names of the folders right under this URL."""
         start = len(self._path("x")) - 1
-        return sorted(path[start:] for path, _ in self._entries(prefix))
+        fetch = partial(self._store.list_with_delimiter, self._path("") or None)
+        return [path[start:] for path in self._ask("list", "", fetch)["common_prefixes"]]
 
     def list_if_possible(self) -> Keys:
         """All keys, sorted; none if a web server cannot list."""
@@ -205,8 +223,8 @@ class Storage:
 
     def n_bytes(self) -> int:
         """The total size of all objects under this URL, or of the one object at it."""
-        entries = self._entries("")
-        return sum(size for _, size in entries) if entries else self.size("")
+        entries = self.entries()
+        return sum(entry["size"] for entry in entries.values()) if entries else self.size("")
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
@@ -276,17 +294,6 @@ class Storage:
     def _get_range(self, key: str, start: int, length: int) -> bytes:
         fetch = partial(self._store.get_range, self._path(key), start=start, length=length)
         return bytes(self._ask("read", key, fetch))
-
-    def _entries(self, prefix: str) -> Sequence[tuple[str, int]]:
-        """Path and size of all objects under the folder `prefix`."""
-        if self.is_local and not os.path.isdir(self.local_path(prefix)):
-            return []
-
-        def entries() -> Sequence[tuple[str, int]]:
-            pages = self._store.list(self._path(prefix) or None, chunk_size=1000)
-            return [(entry["path"], entry["size"]) for page in pages for entry in page]
-
-        return self._ask("list", prefix, entries)
 
     def _read_local(self, key: str, max_bytes: int | None, read: Callable[[io.FileIO], T]) -> T:
         with (
@@ -389,11 +396,3 @@ def check_regular(path: str, mode: int) -> None:
             f"cannot read {path}: it is {kinds.get(stat.S_IFMT(mode), 'a device')}, or a link to "
             "one, where only regular files are read; put the file itself there"
         )
-
-
-def path_of_url(url: str) -> str:
-    """The path of a ``file://`` URL, in which '?' and '#' are characters like any other."""
-    path = url.partition("://")[2].removeprefix("localhost")
-    if not path.startswith("/"):
-        raise InputError(f"{url} names a host; write file:///PATH")
-    return unquote(path)

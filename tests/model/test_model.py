@@ -19,6 +19,7 @@ from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.rows import Rows
 from dadagrad.errors import CorruptionError, InputError, StorageError
+from dadagrad.storage.arrays import write_arrays
 from dadagrad.storage.documents import seal, unseal
 from dadagrad.storage.store import Storage
 
@@ -214,6 +215,36 @@ def test_a_replaced_model_and_a_killed_save_leave_nothing_behind(tmp_path):
     assert before & after == {tmp_path / "model.json"}
     assert len(before) == len(after - written) == len(after) - 2
     assert Model.load(tmp_path).digest == make_model(2).digest
+
+
+def test_a_save_removes_the_parts_of_a_writer_that_was_killed_long_before(tmp_path):
+    url = tmp_path / "100 % of #1"
+    killed, at_its_first, in_progress = (f"parts-{digit * 32}" for digit in "abc")
+    for name in (f"{killed}/000-00000.zst", f"{at_its_first}/000-00000.zst#1", f"{in_progress}/a"):
+        (url / name).parent.mkdir(parents=True)
+        (url / name).touch()
+    for path in (killed, f"{killed}/000-00000.zst", at_its_first, in_progress):
+        os.utime(url / path, (time.time() - 90_000, time.time() - 90_000))
+    make_model(1).save(url)
+    (own,) = {path.name for path in url.iterdir()} - {"model.json", in_progress}
+    os.utime(url / own, (time.time() - 90_000, time.time() - 90_000))
+    make_model(2).save(url)
+    assert (url / in_progress / "a").exists()
+    assert len(list(url.iterdir())) == 3
+    assert Model.load(url).digest == make_model(2).digest
+
+
+def test_a_save_whose_parts_are_removed_meanwhile_keeps_the_old_model(tmp_path, monkeypatch):
+    def remove_and_write(storage, folder, arrays):
+        if "intercept" in arrays:
+            storage.delete_prefix(f"{folder}/weights")
+        return write_arrays(storage, folder, arrays)
+
+    make_model(1).save(tmp_path)
+    monkeypatch.setattr("dadagrad.model.model.write_arrays", remove_and_write)
+    with pytest.raises(StorageError, match=r"have been removed while it was saved.*save it again"):
+        make_model(2).save(tmp_path)
+    assert Model.load(tmp_path).digest == make_model(1).digest
 
 
 @pytest.mark.parametrize("how", ["raises", "raises torn"])

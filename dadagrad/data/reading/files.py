@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dadagrad.data.reading.options import FORMATS, Format
 from dadagrad.errors import InputError, lacks_memory
-from dadagrad.storage.store import path_of_url
+from dadagrad.storage.backends import path_of_url
 
 MAX_LINE_BYTES = 1 << 28
 """Longest line of a text file; a longer one means that the file is not text."""
