@@ -181,6 +181,26 @@ def test_nothing_of_a_run_is_left_on_the_workers(scheduler, data):
         assert set(client.run(n_cached).values()) == {0}
 
 
+def test_workers_drop_the_state_of_a_run_whose_client_has_gone(data, monkeypatch):
+    """A client that is killed tells them nothing."""
+
+    def stores():
+        return len(shard_store._stores.keys() - before)
+
+    before = set(shard_store._stores)
+    monkeypatch.setattr(shard_store, "CLIENT_SECONDS", 0.02)
+    monkeypatch.setattr(dask_driver.DaskDriver, "_clean_up", lambda driver: driver._pending.stop())
+    streams = replace(CONFIG, streams=3, batch_size=1, l1=0.0, passes=1)
+    with local_cluster(1, processes=False) as cluster, Client(cluster) as client:
+        train(data, streams, client=client)
+        assert stores() == 1
+        train(data, streams, client=cluster.scheduler_address)
+        wait_until(lambda: stores() == 1, 10, "the state of the second run to be dropped")
+        assert any(client.id in run for _, run in shard_store._stores)
+        client.close()
+        wait_until(lambda: stores() == 0, 10, "the state of the first run to be dropped")
+
+
 def test_results_are_left_on_the_workers_within_bounds(scheduler, data, monkeypatch):
     monkeypatch.setattr(dask_driver, "MAX_SPENT_TASKS", 5)
     monkeypatch.setattr(dask_driver, "MAX_SPENT_BYTES", 1 << 30)

@@ -79,7 +79,7 @@ class DaskDriver(ABC):
         self._data = data
         self._coordinator = coordinator
         self._watcher = watcher
-        self._run = uuid.uuid4().hex
+        self._run = f"{uuid.uuid4().hex}/{client.id}"  # by which workers see if the client is there
         self._digest = data.digest
         job = Job(data, self._digest, coordinator.problem)
         self._pending = PendingTasks(client, self._run, job)

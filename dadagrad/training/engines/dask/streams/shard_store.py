@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from distributed import Worker
 from distributed.protocol.serialize import Serialize
 from numpy.typing import NDArray
+from tornado.ioloop import PeriodicCallback
 
 from dadagrad.kernels.id_sets import mark, marked, pack, unpack
 from dadagrad.model.stored_weights import StoredWeights
@@ -37,6 +39,8 @@ from dadagrad.training.state import count_nonzeros, unscaled
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice
 from dadagrad.training.trace import Measured, Task
+
+logger = logging.getLogger(__name__)
 
 
 class ShardStore(Peer):
@@ -303,8 +307,11 @@ def _between(change: Learned, ranges: Sequence[NDArray[np.int64]]) -> tuple[NDAr
     return pack(ids), change.content.common().with_features(arrays)
 
 
+CLIENT_SECONDS = 10.0
+"""Time between two looks whether the clients of runs are still there."""
+
 _stores: dict[tuple[str, str], ShardStore] = {}
-"""By the address of a worker of this process, and the run."""
+"""By the address of a worker of this process, and the run, whose name has that of its client."""
 
 _lock = threading.Lock()
 
@@ -317,7 +324,11 @@ def store_of(worker: Worker, run: str, problem: Problem | None = None) -> ShardS
             if problem is None:
                 raise RoundLost(f"worker {worker.address} does not know the run")
             _stores[key] = ShardStore(worker, run, problem)
-            worker.handlers["dadagrad"] = _handler_of(worker)
+            if "dadagrad" not in worker.handlers:
+                worker.handlers["dadagrad"] = _handler_of(worker)
+                look = PeriodicCallback(partial(_look_for_clients, worker), 1e3 * CLIENT_SECONDS)
+                worker.periodic_callbacks["dadagrad"] = look
+                worker.loop.add_callback(look.start)
         return _stores[key]
 
 
@@ -347,6 +358,21 @@ def _handler_of(worker: Worker) -> Callable[[str, Any], Awaitable[Serialize]]:
         return packed(await on_store(run, None, operation, *arguments, dask_worker=worker))
 
     return answer
+
+
+async def _look_for_clients(worker: Worker) -> None:
+    """Drop the stores of runs whose clients have left the scheduler: they forget no run."""
+    for run in [run for address, run in list(_stores) if address == worker.address]:
+        try:
+            events = await worker.scheduler.events(topic=run.partition("/")[2])
+        except Exception as error:  # a broken connection raises many kinds of errors
+            logger.debug("no answer from the scheduler: %r", error)
+            return
+        actions = [event.get("action") for _, event in events]
+        known = [action for action in actions if action in ("add-client", "remove-client")]
+        if known[-1:] == ["remove-client"]:
+            logger.warning("the client of a run has gone: its state is dropped")
+            forget_stores(run)
 
 
 def forget_stores(run: str) -> None:
