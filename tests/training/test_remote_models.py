@@ -1,8 +1,10 @@
 """Models whose weights the workers of a cluster write, because this process may not hold them."""
 
 import shutil
+import time
 from pathlib import Path
 
+import dask.config
 import numpy as np
 import pytest
 from helpers.processes import local_cluster
@@ -110,6 +112,25 @@ def test_a_model_is_whole_if_a_worker_is_lost_while_it_writes(
     assert len(calls) == 3 + 8
     assert Model.load(url).digest == expected.digest
     parts_of(url)  # there are no others
+
+
+def test_workers_may_wait_for_the_store_of_a_model(wide, expected, tmp_path, monkeypatch):
+    """For longer than they are else given to answer."""
+    unscaled, waited = shard_store.unscaled, []
+
+    def wait_first(*arguments):
+        folders = list(url.glob("parts-*"))
+        if folders != waited:
+            waited[:] = folders
+            time.sleep(0.8)
+        return unscaled(*arguments)
+
+    url = tmp_path / "model"
+    monkeypatch.setattr(shard_store, "unscaled", wait_first)
+    monkeypatch.setitem(dask.config.config["dadagrad"], "worker-ttl", "500ms")
+    with local_cluster(1, processes=False) as cluster:
+        result = train(wide, CONFIG, client=cluster.scheduler_address, save_to=str(url))
+    assert result.digest == Model.load(url).digest == expected.digest
 
 
 def test_workers_stop_writing_when_their_folder_is_removed(wide, expected, tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ from dadagrad.model.stored_weights import StoredWeights
 from dadagrad.model.writer import ModelWriter
 from dadagrad.storage.arrays import ArrayRecord, shared_folder
 from dadagrad.storage.backends import absolute
+from dadagrad.storage.retries import patience_seconds
 from dadagrad.training.checkpoints.shards import StoredShard, StoredState
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.engines.dask.driver import DaskDriver
@@ -214,7 +215,8 @@ class StreamDriver(DaskDriver):
 
     def _write_shards(self, url: str, folder: str) -> list[ArrayRecord]:
         """Have the holders write the state, to which the run goes back from now on if need be."""
-        shards = self._holders.call(ShardStore.write, self._state.t, url, folder)
+        arguments, patience = (self._state.t, url, folder), patience_seconds()
+        shards = self._holders.call(ShardStore.write, *arguments, patience=patience)
         self._stored = tuple(StoredShard(url, f"{url}: {folder}", records) for records in shards)
         self._base = self._base_here()
         return [record for records in shards for record in records]
@@ -238,9 +240,10 @@ class StreamDriver(DaskDriver):
 
     def _write_weights(self, writer: ModelWriter) -> StoredWeights:
         """Have the holders of the state write the weights other than 0 to the model of `writer`."""
-        place = absolute(writer.storage.url), writer.new_folder()
+        arguments = self._state.t, absolute(writer.storage.url), writer.new_folder()
+        patience = patience_seconds()
         with shared_folder(writer.storage, writer.folder):
-            parts = self._holders.call(ShardStore.write_weights, self._state.t, *place)
+            parts = self._holders.call(ShardStore.write_weights, *arguments, patience=patience)
         return StoredWeights.join(parts)
 
     def _count_nonzeros(self) -> int:

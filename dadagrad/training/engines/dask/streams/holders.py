@@ -108,17 +108,20 @@ class Holders:
         tasks, sizes = zip(*answers.values(), strict=True)
         return list(chain(*tasks)), sum(sizes)
 
-    def call(self, operation: Operation, t: float, *others: Any) -> list[Any]:
+    def call(
+        self, operation: Operation, t: float, *others: Any, patience: float = 0.0
+    ) -> list[Any]:
         """Call a method of the first holders of all shards; its results, in the order of these.
 
-        Raises `RoundLost` if one of the holders does not answer.
+        It may wait for a store with so much `patience`, in seconds. Raises `RoundLost` if one of
+        the holders does not answer.
         """
         by_worker = self.layout.by_first_holder()
         arguments = {
             worker: (self.layout.version, t, numbers, *others)
             for worker, numbers in by_worker.items()
         }
-        answers = self._ask_all(operation, arguments, arguments.keys())
+        answers = self._ask_all(operation, arguments, arguments.keys(), patience)
         results: dict[int, Any] = {}
         for worker, numbers in by_worker.items():
             results |= dict(zip(numbers, answers[worker], strict=True))
@@ -190,10 +193,14 @@ class Holders:
         self.layout = layout
 
     def _ask_all(
-        self, operation: Operation, arguments: Mapping[str, tuple[Any, ...]], needed: Set[str]
+        self,
+        operation: Operation,
+        arguments: Mapping[str, tuple[Any, ...]],
+        needed: Set[str],
+        patience: float = 0.0,
     ) -> dict[str, Any]:
         """See `_ask`; raises `RoundLost` if one of the workers does not answer."""
-        limit = seconds("worker-ttl") + self._state_bytes / BYTES_PER_SECOND
+        limit = seconds("worker-ttl") + self._state_bytes / BYTES_PER_SECOND + patience
         answers = self._ask(operation, arguments, limit, needed)
         if silent := min(arguments.keys() - answers.keys(), default=None):
             raise RoundLost(f"worker {silent} does not answer")
