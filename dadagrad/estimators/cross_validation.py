@@ -64,6 +64,11 @@ class CrossValidated(_Estimator):
             raise InputError(
                 "cross-validation needs rows in memory; for datasets there is `dadagrad.sweep`"
             )
+        if self.client is not None:
+            raise InputError(
+                "cross-validation needs rows in memory, which workers of a cluster cannot read; "
+                "leave out client, or use `dadagrad.sweep`, which takes one"
+            )
         self.__dict__.pop("best_params_", None)
         seed = seed_of(self.random_state)
         self._make_dataset(X, y, sample_weight, None, seed, reset=True, new_labels=True)  # checks

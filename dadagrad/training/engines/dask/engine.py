@@ -85,8 +85,8 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
     if data.in_memory or any(each.url.startswith("memory://") for each in data.sources):
         raise InputError(
             "data in memory cannot be read by the workers of a cluster; write a dataset with "
-            "`dadagrad.ingest`, give a data frame or a dask array, or train without workers or "
-            "client"
+            "`dadagrad.ingest`, give a dask array, give `dadagrad.train` a data frame that has the "
+            "labels in a column, or train without workers or client"
         )
     with (
         dask.config.set(_CLIENT_SETTINGS),
