@@ -78,8 +78,8 @@ def connected(client: Any) -> Iterator[Any]:
     Raises
     ------
     InputError
-        `client` is something else, or closed. Or no Dask scheduler answers at the address within
-        ``dadagrad.connect-timeout``, the scheduler has no worker within
+        `client` is something else, asynchronous, or closed. Or no Dask scheduler answers at the
+        address within ``dadagrad.connect-timeout``, the scheduler has no worker within
         ``dadagrad.workers-timeout``, or one of them lacks this release.
     DadagradError
         The connection was lost, and therefore the block failed.
@@ -96,6 +96,11 @@ def connected(client: Any) -> Iterator[Any]:
                 "address of a scheduler"
             ) from error
     is_open = isinstance(client, Client) and client.scheduler is not None
+    if is_open and client.asynchronous:
+        raise InputError(
+            f"client is {client!r}, whose operations are coroutines; give a client that was made "
+            "without asynchronous=True, or the address of the scheduler"
+        )
     if not is_open and not isinstance(client, str):
         raise InputError(
             f"client is {client!r}; it must be an open distributed.Client, the address of a "

@@ -348,6 +348,15 @@ def test_a_client_may_be_given_or_the_current_one_and_stays_open(data, scheduler
             train(data, CONFIG, client=wrong)
 
 
+def test_an_asynchronous_client_is_refused(data, scheduler):
+    async def with_coroutines():
+        async with Client(scheduler, asynchronous=True, set_as_default=False) as client:
+            train(data, CONFIG, client=client)
+
+    with pytest.raises(InputError, match=r"coroutines; .* or the address of the scheduler"):
+        asyncio.run(with_coroutines())
+
+
 def listening():
     """The addresses at which this process and those that it started listen."""
     this = psutil.Process()
