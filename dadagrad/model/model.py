@@ -111,9 +111,17 @@ class Model(LinearModel):
             write_model(writer, self, state or {})
 
     def save_report(self, url: str | os.PathLike[str] | Storage) -> None:
-        """Write the report of this model in place of the report of the same model at `url`."""
+        """Write the report of this model in place of the report of the same model at `url`.
+
+        Raises `InputError` if there is another model.
+        """
         storage = url if isinstance(url, Storage) else Storage(url)
         document = _read_document(storage) | {"report": to_plain(self.report, "report")}
+        if document.get("version") == VERSIONS[-1] and document.get("digest") != self.digest:
+            raise InputError(
+                f"the model at {storage.url} is another one, whose report stays as it is; save "
+                "each model to a folder of its own"
+            )
         storage.put(DOCUMENT, seal(document, f"the description of the model at {storage.url}"))
         sync(storage, [DOCUMENT])
 

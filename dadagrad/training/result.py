@@ -47,8 +47,8 @@ class TrainResult:
     ----------
     model : Model
         Where the workers of a cluster have written it, because it may be too large for this
-        process, it is loaded at the first use. Raises `InputError` if they hold all weights of a
-        run that was stopped.
+        process, it is loaded at the first use. Raises `InputError` if another model has replaced
+        it, or if the workers hold all weights of a run that was stopped.
     report : dict
         Counts, rates and losses, as `dadagrad train --json` prints them. `progressive_loss` and
         `progressive_error` are those of the first pass, in which each row is predicted before it is
@@ -83,7 +83,13 @@ class TrainResult:
                 "the run was stopped, and its weights stayed on the workers of its cluster; go on "
                 "with it from its checkpoints"
             )
-        return Model.load(self.saved_to)
+        model = Model.load(self.saved_to)
+        if model.digest != self.digest:
+            raise InputError(
+                f"the model of this run is not at {self.saved_to} any more: another one was saved "
+                "there; give each run a folder of its own"
+            )
+        return model
 
     @property
     def digest(self) -> str | None:

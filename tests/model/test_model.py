@@ -287,6 +287,18 @@ def test_replaced_while_it_is_read():
     assert Model.load(slow).digest == make_model(2).digest
 
 
+def test_a_report_is_saved_with_its_own_model_alone(tmp_path):
+    first, second = make_model(1), make_model(2)
+    first.save(tmp_path)
+    first.report["holdout"] = 0.5
+    first.save_report(tmp_path)
+    assert Model.load(tmp_path).report["holdout"] == 0.5
+    second.save(tmp_path)
+    with pytest.raises(InputError, match=r"is another one, whose report stays as it is"):
+        first.save_report(tmp_path)
+    assert Model.load(tmp_path).digest == second.digest
+
+
 def test_every_damaged_part_is_noticed(tmp_path):
     make_model().save(tmp_path)
     for path in tmp_path.rglob("*.zst"):

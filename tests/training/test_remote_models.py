@@ -165,6 +165,14 @@ def test_a_run_that_fails_leaves_no_parts(wide, tmp_path, monkeypatch):
     assert not url.exists()
 
 
+def test_a_result_does_not_take_the_model_of_a_later_run_for_its_own(scheduler, wide, tmp_path):
+    url = str(tmp_path / "model")
+    first, second = (train(wide, CONFIG, client=scheduler, save_to=url, l1=l1) for l1 in (0.1, 0.0))
+    assert second.model.digest == second.digest != first.digest
+    with pytest.raises(InputError, match=r"is not at .* any more: another one was saved there"):
+        _ = first.model
+
+
 def test_the_weights_of_a_stopped_run_stay_on_the_workers(scheduler, wide, expected, tmp_path):
     folder, url = str(tmp_path / "run"), str(tmp_path / "model")
     stop = {"checkpoints": folder, "callbacks": [interrupt_at(500)]}
