@@ -1,6 +1,7 @@
 """Models whose weights the workers of a cluster write, because this process may not hold them."""
 
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from helpers.wide_cases import write_wide
 from helpers.zarr_cases import write_zarr
 
 from dadagrad import Model, TrainConfig, dry_run, resume, sweep, train
-from dadagrad.errors import InputError, StorageError
+from dadagrad.clusters.monitor import ClusterMonitor
+from dadagrad.errors import InputError, StorageError, TrainingError
 from dadagrad.training.engines.dask.futures import RoundLost
 from dadagrad.training.engines.dask.streams import shard_store
 from dadagrad.training.memory import workers
@@ -131,6 +133,26 @@ def test_workers_may_wait_for_the_store_of_a_model(wide, expected, tmp_path, mon
     with local_cluster(1, processes=False) as cluster:
         result = train(wide, CONFIG, client=cluster.scheduler_address, save_to=str(url))
     assert result.digest == Model.load(url).digest == expected.digest
+
+
+def test_workers_that_write_are_not_waited_for_if_the_scheduler_is_lost(
+    wide, tmp_path, monkeypatch
+):
+    unscaled, may_write, lost = shard_store.unscaled, threading.Event(), []
+
+    def wait(*arguments):
+        lost.append(True)
+        may_write.wait(3)
+        return unscaled(*arguments)
+
+    monkeypatch.setattr(shard_store, "unscaled", wait)
+    monkeypatch.setattr(ClusterMonitor, "is_lost", property(lambda monitor: lost and lost.pop()))
+    with (
+        local_cluster(1, processes=False) as cluster,
+        pytest.raises(TrainingError, match="the scheduler has not answered"),
+    ):
+        train(wide, CONFIG, client=cluster.scheduler_address, save_to=str(tmp_path / "model"))
+    may_write.set()
 
 
 def test_workers_stop_writing_when_their_folder_is_removed(wide, expected, tmp_path, monkeypatch):

@@ -218,7 +218,7 @@ class Holders:
 
         Return the answers of those that answer in time, and have not left meanwhile. Others are not
         waited for once one of the `needed` workers has left: they may ask it. Raises the error that
-        an operation raises.
+        an operation raises, and `TrainingError` if the cluster is lost.
         """
 
         def ask(worker: str) -> Any:
@@ -250,6 +250,7 @@ class Holders:
                     raise answer
                 else:
                     answers[worker] = answer
+            self._pending.monitor.check()
             self._pending.look_for_workers()
             threads = self._pending.threads
             if needed - threads.keys():
