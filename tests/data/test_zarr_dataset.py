@@ -142,6 +142,14 @@ def test_numbers_of_few_decimals_keep_their_bits_in_fewer_bytes(tmp_path, places
     assert size < 0.7 * other_size
 
 
+def test_the_largest_numbers_have_no_decimals():
+    storage, rows = Storage(memory_url()), some_rows()
+    rows.values[:] = np.resize(np.array([-0.0, 3e38, -3e38, 1e-45], np.float32), rows.nnz)
+    write(storage, rows)
+    read = ZarrDataset(storage.url).read(0)
+    np.testing.assert_array_equal(read.values.view(np.int32), rows.values.view(np.int32))
+
+
 def test_ones_are_not_stored():
     storage, rows = Storage(memory_url()), some_rows(plain=True)
     write(storage, rows, replace(rows, values=np.ones(rows.nnz, np.float32)))

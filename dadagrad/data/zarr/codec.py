@@ -48,9 +48,10 @@ def decimals(values: NDArray[np.float32], places: int) -> NDArray[np.int32] | No
     for start in range(0, len(values), _DIVIDED):
         part = values[start : start + _DIVIDED]
         numbers = np.rint(part.astype(np.float64) * 10**places)
+        if np.abs(numbers).max() > 1 << 24:
+            return None
         quotients = numbers.astype(np.float32) / np.float32(10**places)
-        same = np.array_equal(quotients.view(np.uint32), part.view(np.uint32))
-        if not same or np.abs(numbers).max() > 1 << 24:
+        if not np.array_equal(quotients.view(np.uint32), part.view(np.uint32)):
             return None
         whole[start : start + _DIVIDED] = numbers
     return whole
