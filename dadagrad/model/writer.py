@@ -56,14 +56,22 @@ class ModelWriter:
     def check(self) -> None:
         """Raise `StorageError` if the store takes no files, before a run that would be lost."""
         with self.storage.without_empty_folders():
-            self.storage.put("model.part", b"")  # one name: the next removes that of a killed one
-            with suppress(DadagradError):
-                self.storage.delete("model.part")
+            try:
+                self._put_and_delete()
+            except StorageError:
+                if not self.storage.is_local:
+                    raise
+                self._put_and_delete()  # another run that begins may have removed the folder
 
     @property
     def folder(self) -> str:
         """The folder of the parts."""
         return self._folders[-1] if self._folders else self.new_folder()
+
+    def _put_and_delete(self) -> None:
+        self.storage.put("model.part", b"")  # one name: the next removes that of a killed one
+        with suppress(DadagradError):
+            self.storage.delete("model.part")
 
     def new_folder(self) -> str:
         """Name another folder for the parts, in place of one that may be incomplete."""
