@@ -191,7 +191,10 @@ def test_workers_drop_the_state_of_a_run_whose_client_has_gone(data, monkeypatch
     monkeypatch.setattr(shard_store, "CLIENT_SECONDS", 0.02)
     monkeypatch.setattr(dask_driver.DaskDriver, "_clean_up", lambda driver: driver._pending.stop())
     streams = replace(CONFIG, streams=3, batch_size=1, l1=0.0, passes=1)
-    with local_cluster(1, processes=False) as cluster, Client(cluster) as client:
+    with (
+        local_cluster(1, processes=False) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
         train(data, streams, client=client)
         assert stores() == 1
         train(data, streams, client=cluster.scheduler_address)

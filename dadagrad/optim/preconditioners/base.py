@@ -96,9 +96,9 @@ class Preconditioner(Named, ABC):
         return None
 
     def factor(self, arrays: Arrays, output: int) -> tuple[float, Array] | None:
-        """base and (n_features, r) U of an H = base I + U U' of few columns; None if H is no such.
+        """base and the (n_features, r) U of an output's H = base I + U U', if U has few columns.
 
-        That of one `output`.
+        None if H does not have this form.
         """
         return None
 

@@ -2,9 +2,9 @@
 
     argmin_w  scale phi(w) + 1/2 |w - center|_H^2
 
-is solved by two iterations. Both call the regularizer's prox in a diagonal matrix, and the result
-comes out of it, so zeros are exactly zero and domains are kept. A term l2/2 |w|^2 is added to H
-first (`Preconditioner.prox`); l2 alone needs no iteration.
+is solved by one of two iterations. Both call the regularizer's prox in a diagonal matrix, and the
+result comes out of it, so zeros are exactly zero and domains are kept. A term l2/2 |w|^2 is added
+to H first (`Preconditioner.prox`); l2 alone needs no iteration.
 
 `minimise_dual` is for H = base I + U U' with few columns in U and a phi that is a sum over weights:
 Newton's method for as many unknowns as U has columns (Becker and Fadili 2012). It takes 2 to 20
@@ -114,7 +114,6 @@ def minimise_dual(
     the gradient of a strongly convex function. -U F(a) is a subgradient of the whole objective at
     w(a), so |w(a) - w*|_H <= |F(a)|. None if Newton's method does not find the root.
     """
-
     curvature = np.full(center.shape, base)
 
     def evaluate(dual: Array) -> _Iterate:
