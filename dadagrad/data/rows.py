@@ -171,7 +171,7 @@ def row_of(indptr: NDArray[np.int64], entry: int) -> int:
 def check_length(
     column: NDArray[Any], n_rows: int, name: str, place: str, *, flat: bool = True
 ) -> None:
-    """Raise `InputError` unless a column has one item, or a row of items if not `flat`, a row."""
+    """Raise `InputError` unless a column has one item for each row, a scalar if `flat`."""
     if (column.shape if flat else column.shape[:1]) != (n_rows,):
         raise InputError(
             f"{place}: {name} has shape {column.shape} and X {n_rows} rows; {name} must have one "

@@ -83,7 +83,7 @@ class FittedState:
     def are_columns(self, X: Any) -> bool:
         """True for rows of columns, of which the training data made features.
 
-        A matrix counts as one of cells where it may be that: the model refuses it.
+        True as well for a matrix that may hold raw cells of such columns, which the model refuses.
         """
         schema = self.origin.schema
         if is_unprepared(schema, X):

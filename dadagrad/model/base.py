@@ -360,7 +360,7 @@ class LinearModel:
 
     @cached_property
     def _scales_cells(self) -> bool:
-        """True if the features are scaled cells, which a matrix of cells would be taken for."""
+        """True if the features are scaled cells: a matrix of raw cells would pass for them."""
         if not self.feature_space.of_table:
             return False
         from dadagrad.data.tables.encoder import scales_cells  # loads slowly

@@ -175,11 +175,11 @@ class Storage:
             return {}
         start = len(self._path("x")) - 1
 
-        def entries() -> dict[str, ObjectMeta]:
+        def fetch() -> dict[str, ObjectMeta]:
             pages = self._store.list(self._path(prefix) or None, chunk_size=1000)
             return {entry["path"][start:]: entry for page in pages for entry in page}
 
-        return self._ask("list", prefix, entries)
+        return self._ask("list", prefix, fetch)
 
     def list(self, prefix: str = "") -> Keys:
         """All keys under the folder `prefix`, sorted."""

@@ -59,7 +59,7 @@ def measure_scales(
     ids, sums, counts, n_rows, n_entries, n_partitions = [], [], [], 0, 0, 0
     for partition in schedule.first.order(0):
         whole = loader.load(partition)
-        loaded = _without_first_of_no_weight(whole)
+        loaded = _from_first_weighted(whole)
         if not loaded.n_rows:
             continue
         fitting = np.searchsorted(loaded.indptr, MAX_ENTRIES - n_entries, side="right") - 1
@@ -97,7 +97,7 @@ def measure_scales(
     return np.maximum(scales, MIN_SCALE)
 
 
-def _without_first_of_no_weight(rows: Rows) -> Rows:
+def _from_first_weighted(rows: Rows) -> Rows:
     """The rows from the first on whose weight is above 0."""
     if rows.weights is None:
         return rows

@@ -150,7 +150,7 @@ class TableEncoder:
 
 
 def scales_cells(space: FeatureSpace) -> bool:
-    """True for a table of numbers alone that are scaled: a matrix of its cells is as wide."""
+    """True for a table of scaled numbers alone, whose raw cells make a matrix of the same width."""
     if space.format != "table" or space.hash_bits is not None:
         return False
     return any(column.is_scaled for column in TableEncoder.of_space(space).columns)
@@ -159,8 +159,8 @@ def scales_cells(space: FeatureSpace) -> bool:
 class NameTable:
     """Distinct names of features.
 
-    A name of a hashed one is told from others by its hash of 31 bits, so that no name is looked at
-    twice: of two names of one hash, which have one feature, the first is kept.
+    Names are told apart by their features, or by hashes of 31 bits, so that no text is compared: of
+    two names with one hash, which have one feature, the first is kept.
     """
 
     def __init__(self) -> None:

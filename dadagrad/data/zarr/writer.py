@@ -186,7 +186,7 @@ def _encode(
 def _add_values(root: Any, rows: Rows) -> int | None:
     """Add the values in as few bytes as pays; values of 1 take no chunk at all.
 
-    Numbers of few decimals are added as whole numbers: the places that were moved.
+    Values of few decimals are added as whole numbers; returns their decimal places, else None.
     """
     if rows.values is None:
         options = {"chunks": (chunk_grid(rows.nnz)[1],), "fill_value": 1.0, "compressors": None}
@@ -208,7 +208,7 @@ def _add_values(root: Any, rows: Rows) -> int | None:
 
 
 def _best_shuffle(sample: NDArray[Any]) -> tuple[str | None, float]:
-    """The shuffle that pays most, None for no compression, and the bytes it leaves."""
+    """The best shuffle, None for no compression, and its bytes; those of bits count for more."""
     sizes: dict[str, float] = {
         name: len(blosc.compress(sample, b"lz4", 5, code)) for name, code in _SHUFFLES.items()
     }

@@ -134,16 +134,18 @@ class Preconditioner(Named, ABC):
                 regularizer, center = rest, shrunk
         if regularizer.is_zero:
             return center
-        majorant = self.majorant(arrays) + ridge
 
         def solve_output(output: int) -> Array:
             if regularizer.couples == "nothing" and (form := self.factor(arrays, output)):
                 base, factor = form
-                first = None if start is None else start[:, [output]]
                 weights = minimise_dual(
-                    regularizer, center[:, [output]], scale,
-                    base=base + ridge, factor=factor, start=first,
-                )  # fmt: skip
+                    regularizer,
+                    center[:, [output]],
+                    scale,
+                    base=base + ridge,
+                    factor=factor,
+                    start=None if start is None else start[:, [output]],
+                )
                 if weights is not None:
                     return weights
             return solve_outputs(output, output + 1)
@@ -163,7 +165,7 @@ class Preconditioner(Named, ABC):
                 scale,
                 multiply=lambda vector: self.multiply(slices, vector) + ridge * vector,
                 solve=solve,
-                majorant=majorant[:, first:last],
+                majorant=self.majorant(slices) + ridge,
                 start=None if start is None else start[:, first:last],
             )
 

@@ -153,7 +153,10 @@ class _Iterate(NamedTuple):
 
 
 def _search(evaluate: Callable[[Array], _Iterate], start: _Iterate, direction: Array) -> _Iterate:
-    """The whole step, or a shorter one if it leads uphill again: its slope falls by half."""
+    """Take the whole step, or the part after which the slope along it has fallen by half.
+
+    The whole step is taken unless it leads uphill again.
+    """
     descent = float(np.vdot(start.slope, direction))
     low, high, step = 0.0, 1.0, 1.0
     for _ in range(MAX_HALVINGS):
