@@ -4,6 +4,7 @@ import datetime
 import json
 from decimal import Decimal
 
+import dask.dataframe as dd
 import numpy as np
 import pandas
 import pyarrow as pa
@@ -412,7 +413,7 @@ def test_strings_that_all_differ_are_left_out_and_said_so(tmp_path, caplog):
         }
     )
     report = ingest(table, str(tmp_path / "a"))
-    assert "categories: column 1 'job'; left out: 'id'" in report.columns
+    assert "categories: column 1 'job'; left out: column 0 'id'" in report.columns
     assert "column 'id' is left out" in caplog.text
     assert set(open_dataset(str(tmp_path / "a")).names(np.arange(2**20)).values()) == {
         "job=cook",
@@ -424,6 +425,33 @@ def test_strings_that_all_differ_are_left_out_and_said_so(tmp_path, caplog):
     assert "left out" not in ingest(table, str(tmp_path / "tags"), id="id").columns
     only = ingest(table.select(["id", "label"]), str(tmp_path / "only"))
     assert "categories: column 0 'id'" in only.columns  # there is nothing else to learn from
+
+
+INDEXES = {"csv": "0", "parquet": "__index_level_0__", "dask": "__null_dask_index__"}
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_the_index_of_a_data_frame_is_left_out(tmp_path, caplog, kind):
+    frame = pandas.DataFrame({"size": [2.5, 1.5, 0.5], "y": ["a", "b", "b"]}, index=[2, 0, 1])
+    path = str(tmp_path / f"rows.{kind}")
+    if kind == "csv":
+        frame.to_csv(path)
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    else:
+        dd.from_pandas(frame, npartitions=1).to_parquet(path)
+    report = ingest(path, str(tmp_path / "rows"), label="y")
+    assert "'size'; left out: column " in report.columns
+    assert "it is the index of a data frame" in caplog.text
+    assert open_dataset(str(tmp_path / "rows")).schema.n_features == 1
+    kept = ingest(path, str(tmp_path / "kept"), label="y", columns=f"{INDEXES[kind]},size")
+    assert "left out" not in kept.columns
+
+
+def test_columns_beside_a_text_are_said_to_be_left_out(tmp_path):
+    (tmp_path / "rows.tsv").write_text("pos\tgood film\t7\nneg\tbad film\t3\n")
+    report = ingest(tmp_path / "rows.tsv", str(tmp_path / "rows"), format="text")
+    assert report.columns.endswith("text: column 1; left out: column 2")
 
 
 def test_few_whole_numbers_are_categories_too():

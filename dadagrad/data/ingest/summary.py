@@ -72,7 +72,7 @@ class SourceSummary:
     def left_out(self) -> list[str]:
         """Columns of a table that nobody chose to ignore, and that are no features."""
         options, encoder = self.options, self.encoder
-        if encoder is None or self.learned or options.columns is not None or encoder.is_text:
+        if encoder is None or self.learned or options.columns is not None:
             return []
         read = {*encoder.column_names(), *map(str, options.ignore)}
         return [
@@ -206,7 +206,7 @@ def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
         more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
         parts.append(f"{PLURALS[kind]}: {', '.join(map(place, names[:_MAX_SHOWN]))}{more}")
     if left_out:
-        parts.append(f"left out: {', '.join(map(repr, left_out[:_MAX_SHOWN]))}")
+        parts.append(f"left out: {', '.join(map(place, left_out[:_MAX_SHOWN]))}")
     return "; ".join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -47,6 +48,15 @@ _SIGNS = "$€£¥%,"
 _SIGNED_NUMBER = r"^\s*[+-]?\s*[$€£¥]?\s*[+-]?\d*([.,]\d{3})*([.,]\d+)?\s*[$€£¥%]?\s*$"
 _WORDS_OF_TEXT = 4  # mean words of a cell from which a column is text
 _MIN_DISTINCT = 100  # rows from which strings that all differ are names of rows
+_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__|Unnamed: 0")  # of pandas and Dask
+_IS_INDEX = (
+    "as it is the index of a data frame; --columns keeps it as a feature, --id takes it as names "
+    "of rows"
+)
+_REMEDIES = (
+    "--categories keeps it as categories, --text-column reads its words, --id takes it as names of "
+    "rows"
+)
 _FAR = 4096.0  # scales from 0 to the median; float32 would round by up to 1 / 4096 of a scale
 _MAX_CODES, _ROWS_OF_CODE = 128, 10  # distinct whole numbers of a code, and rows for each of them
 
@@ -124,7 +134,8 @@ def find_label(
 ) -> str | None:
     """Name of the label's column: the one chosen, one named "label", or else the first.
 
-    Only if `by_number`, as in files, does the first column stand for the label.
+    Only if `by_number`, as in files, does the first column stand for the label: the first but for
+    the index of a data frame.
     """
     if options.no_labels:
         return None
@@ -133,12 +144,24 @@ def find_label(
     if "label" in names:
         return "label"
     if by_number:
-        return names[0]
+        indexes = _indexes(names, by_number=True)
+        return next((name for name in names if name not in indexes), names[0])
     raise InputError(
         f"{place} has no column 'label'; its columns are "
         f"{', '.join(map(shown, names[:_MAX_LISTED]))}; name the label with --label "
         "(rows without labels, to be predicted, are read with --no-labels)"
     )
+
+
+def _indexes(names: Sequence[str], *, by_number: bool) -> set[str]:
+    """Columns that pandas or Dask wrote for the index of a data frame.
+
+    In a file with a row of names, which `by_number` says, it is a first column without one.
+    """
+    indexes = set(filter(_INDEX.fullmatch, names))
+    if by_number and names[0] == "0" and not all(map(str.isdecimal, names)):
+        indexes.add("0")  # what a column without a name is called
+    return indexes
 
 
 def learn_columns(
@@ -156,7 +179,8 @@ def learn_columns(
     others = label, row_name, weight
     text_column = options.text_column
     if text_column is None and options.format == "text":
-        left = [name for name in names if name not in others]
+        indexes = _indexes(names, by_number=by_number)
+        left = [name for name in names if name not in others and name not in indexes]
         text_column = left[0] if len(left) == 1 else int(label is not None)
     text = None if text_column is None else find("--text-column", text_column)
     if text is not None and text == label:
@@ -184,16 +208,17 @@ def learn_columns(
     chosen = {*kinds, *crossed}
     kinds |= {n: _kind(head.column(n), n, place) for n in features if n not in kinds}
     if options.columns is None:
-        categorical = {name for name in features if kinds[name] == "category"} - chosen
-        distinct = {name for name in categorical if _names_rows(head.column(name))}
-        features = [name for name in features if name not in distinct] or features
-        for name in distinct.difference(features):
-            reason = f"no value occurs twice in the first {head.num_rows} rows"
-            remedies = name_options(
-                "--categories keeps it as categories, --text-column reads its words, --id takes it "
-                "as names of rows"
+        left_out = dict.fromkeys(_indexes(names, by_number=by_number), _IS_INDEX)
+        reason = f"as no value occurs twice in the first {head.num_rows} rows; {_REMEDIES}"
+        for name in features:
+            if kinds[name] == "category" and _names_rows(head.column(name)):
+                left_out.setdefault(name, reason)
+        rest = [name for name in features if name in chosen or name not in left_out] or features
+        for name in set(features).difference(rest):
+            logger.warning(
+                f"{place}: column {shown(name)} is left out, {name_options(left_out[name])}"
             )
-            logger.warning(f"{place}: column {shown(name)} is left out, as {reason}; {remedies}")
+        features = rest
     if label in features:
         raise InputError(f"{place}: --columns has the label {shown(label or '')}; leave it out")
     if not features:
