@@ -299,6 +299,11 @@ TOOLS = (
         for loss in ("hinge", "logistic")
         for step_size, average in ((0.4, False), (0.8, False), (1.6, True))
     ]),
+    Tool("dadagrad, mirror descent", fit_dadagrad, "dadagrad", "dataset", [
+        {"update": "mirror-descent", "loss": loss, "step_size": step_size, "average": average}
+        for loss in ("hinge", "logistic")
+        for step_size, average in ((0.4, False), (0.8, False), (0.8, True))
+    ]),
     Tool("dadagrad, FTRL", fit_dadagrad, "dadagrad", "dataset", [
         {"update": "ftrl", "preconditioner": "diagonal:delta=1", "loss": "logistic",
          "average": False, "step_size": rate}
