@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -177,16 +177,7 @@ def learn_columns(
     row_name = None if options.id is None else find("--id", options.id)
     weight = None if options.weight is None else find("--weight", options.weight)
     others = label, row_name, weight
-    text_column = options.text_column
-    if text_column is None and options.format == "text":
-        indexes = _indexes(names, by_number=by_number)
-        left = [name for name in names if name not in others and name not in indexes]
-        text_column = left[0] if len(left) == 1 else int(label is not None)
-    text = None if text_column is None else find("--text-column", text_column)
-    if text is not None and text == label:
-        raise InputError(
-            f"{place}: --label and --text-column are both column {shown(text)}; name two columns"
-        )
+    text = _find_text(names, options, place, others, by_number=by_number)
     ignored = {find("--ignore", name) for name in options.ignore}
     categories = {find("--categories", name) for name in options.categories}
     if options.columns is not None:
@@ -208,17 +199,8 @@ def learn_columns(
     chosen = {*kinds, *crossed}
     kinds |= {n: _kind(head.column(n), n, place) for n in features if n not in kinds}
     if options.columns is None:
-        left_out = dict.fromkeys(_indexes(names, by_number=by_number), _IS_INDEX)
-        reason = f"as no value occurs twice in the first {head.num_rows} rows; {_REMEDIES}"
-        for name in features:
-            if kinds[name] == "category" and _names_rows(head.column(name)):
-                left_out.setdefault(name, reason)
-        rest = [name for name in features if name in chosen or name not in left_out] or features
-        for name in set(features).difference(rest):
-            logger.warning(
-                f"{place}: column {shown(name)} is left out, {name_options(left_out[name])}"
-            )
-        features = rest
+        indexes = _indexes(names, by_number=by_number)
+        features = _informative(features, kinds, chosen, indexes, head, place)
     if label in features:
         raise InputError(f"{place}: --columns has the label {shown(label or '')}; leave it out")
     if not features:
@@ -233,6 +215,54 @@ def learn_columns(
     if options.scales_numbers:
         columns = [replace(each, offset=_offset(each, head.column(each.name))) for each in columns]
     return tuple(columns), others
+
+
+def _find_text(
+    names: Sequence[str],
+    options: Options,
+    place: str,
+    others: tuple[str | None, ...],
+    *,
+    by_number: bool,
+) -> str | None:
+    """Name of the column of a text: that chosen, or in the format "text" that beside `others`."""
+    column = options.text_column
+    if column is None and options.format == "text":
+        indexes = _indexes(names, by_number=by_number)
+        left = [name for name in names if name not in others and name not in indexes]
+        column = left[0] if len(left) == 1 else int(others[0] is not None)
+    if column is None:
+        return None
+    text = find_column(names, column, "--text-column", place)
+    if text == others[0]:
+        raise InputError(
+            f"{place}: --label and --text-column are both column {shown(text)}; name two columns"
+        )
+    return text
+
+
+def _informative(
+    features: Sequence[str],
+    kinds: Mapping[str, Kind],
+    chosen: Set[str],
+    indexes: Set[str],
+    head: pa.RecordBatch,
+    place: str,
+) -> list[str]:
+    """The `features` but for those not `chosen` that number or name rows, unless all do."""
+    left_out = dict.fromkeys(indexes, _IS_INDEX)
+    all_differ = f"as no value occurs twice in the first {head.num_rows} rows; {_REMEDIES}"
+    for name in features:
+        if kinds[name] == "category" and _names_rows(head.column(name)):
+            left_out.setdefault(name, all_differ)
+    rest = [name for name in features if name in chosen or name not in left_out]
+    if not rest:
+        return list(features)
+    for name in features:
+        if name not in rest:
+            reason = name_options(left_out[name])
+            logger.warning(f"{place}: column {shown(name)} is left out, {reason}")
+    return rest
 
 
 def _offset(column: Column, cells: pa.Array) -> float:
