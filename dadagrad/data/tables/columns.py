@@ -255,14 +255,14 @@ def _informative(
     for name in features:
         if kinds[name] == "category" and _names_rows(head.column(name)):
             left_out.setdefault(name, all_differ)
-    rest = [name for name in features if name in chosen or name not in left_out]
-    if not rest:
+    for name in chosen:
+        left_out.pop(name, None)
+    if left_out.keys() >= set(features):
         return list(features)
-    for name in features:
-        if name not in rest:
-            reason = name_options(left_out[name])
-            logger.warning(f"{place}: column {shown(name)} is left out, {reason}")
-    return rest
+    for name in left_out.keys() & set(features):
+        reason = name_options(left_out[name])
+        logger.warning(f"{place}: column {shown(name)} is left out, {reason}")
+    return [name for name in features if name not in left_out]
 
 
 def _offset(column: Column, cells: pa.Array) -> float:
