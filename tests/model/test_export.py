@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import dadagrad
 from dadagrad import InputError, Model
 from dadagrad.cli import dadagrad as cli
+from dadagrad.data.dataset import LabelColumn
 from dadagrad.model.raw import read_raw
 from dadagrad.optim.losses import Hinge
 
@@ -261,6 +262,17 @@ def test_a_card_and_a_page_escape_the_bytes_of_a_name(tmp_path):
     for out, write in (("card.md", dadagrad.export), ("page.html", dadagrad.report)):
         write(model, tmp_path / out)
         assert r"na\udcffme" in (tmp_path / out).read_text().replace(r"\\", "\\")
+
+
+def test_a_card_shows_names_as_they_are():
+    names = {0: "__init__", 1: "~~old~~", 2: "*x*", 3: "[a](b)"}
+    made = Model(
+        4, np.arange(4), np.ones((4, 1), np.float32), np.zeros(1), "hinge", "binary",
+        (LabelColumn("label", (-1.0, 1.0)),), names=names,
+    )  # fmt: skip
+    card = dadagrad.export(made, format="card")
+    for escaped in (r"\_\_init\_\_", r"\~\~old\~\~", r"\*x\*", r"\[a\](b)"):
+        assert escaped in card
 
 
 @pytest.mark.parametrize("package", ["onnx", "skops"])

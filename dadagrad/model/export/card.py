@@ -49,7 +49,7 @@ class Card(Format):
 
 def _escaped(text: str) -> str:
     """Text whose names Markdown shows as they are, in one line."""
-    return re.sub(r"[\\`*<&\[\]]", r"\\\g<0>", " ".join(text.split()))
+    return re.sub(r"[\\`*_~<&\[\]]", r"\\\g<0>", " ".join(text.split()))
 
 
 def _data(model: LinearModel) -> str:
