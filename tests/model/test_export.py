@@ -275,6 +275,12 @@ def test_a_card_shows_names_as_they_are():
         assert escaped in card
 
 
+def test_a_card_counts_held_out_rows_in_full():
+    X, y = np.eye(2)[np.arange(24_690) % 2], np.arange(24_690) % 2
+    model = dadagrad.train((X, y), step_size=0.5, holdout=0.5).model
+    assert "| rows |  |  | 12,345 |" in dadagrad.export(model, format="card")
+
+
 @pytest.mark.parametrize("package", ["onnx", "skops"])
 def test_a_missing_package_is_named(package, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)

@@ -78,9 +78,13 @@ def _metrics(report: Mapping[str, Any]) -> str:
     for metric in _METRICS:
         cells = [values.get(metric) for values in shown.values()]
         if any(cell is not None for cell in cells):
-            texts = ["" if cell is None else f"{cell:.4g}" for cell in cells]
+            texts = ["" if cell is None else _number(cell) for cell in cells]
             lines.append(f"| {metric.replace('_', ' ')} | {' | '.join(texts)} |")
     return "\n".join(lines) if shown else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def _weights(model: LinearModel) -> str:
