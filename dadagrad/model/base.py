@@ -291,7 +291,8 @@ class LinearModel:
         return scores
 
     def _scores_of(self, data: Any) -> Vector:
-        if isinstance(data, dict):
+        is_sparse = hasattr(data, "tocsr")  # one of SciPy by keys is a dict, too
+        if isinstance(data, dict) and not is_sparse:
             return self._score_entries([self._reader(data)])
         if isinstance(data, list | tuple):
             of_text = self.feature_space.of_text
@@ -302,8 +303,9 @@ class LinearModel:
                 one_by_one = same and len(data) <= _MAX_SINGLE
             if one_by_one:
                 return self._score_entries(map(self._reader, data))
-        if getattr(data, "format", None) == "csr" and data.shape[0] <= 1:
+        if is_sparse and data.shape[0] <= 1:
             self._check_width(data.shape[1])
+            data = data.tocsr()
             entries = data.indices, data.data.astype(np.float32)
             return self._score_entries([entries] * data.shape[0])
         if _is_small_matrix(data):

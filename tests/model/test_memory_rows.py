@@ -208,4 +208,15 @@ def test_no_rows_have_no_predictions():
     assert model.predict([]).shape == (0,)
     assert model.predict_proba([]).shape == model.predict_proba(FRAME[:0]).shape
     ids = dadagrad.train((np.eye(2), [0, 1]), step_size=0.5).model
-    assert ids.predict(scipy.sparse.csr_array((0, 2))).shape == (0,)
+    for layout in ("csr", "csc", "coo", "dok"):
+        rows = scipy.sparse.random_array((0, 2), format=layout)
+        assert ids.predict(rows).shape == (0,)
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"])
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_a_sparse_matrix_of_any_layout_is_rows(layout, n_rows):
+    X = np.array([[0.0, 1.0], [2.0, 0.0]] * 10)
+    model = dadagrad.train((X, [0, 1] * 10), step_size=0.5).model
+    rows = scipy.sparse.csr_array(X[:n_rows]).asformat(layout)
+    assert model.decision_function(rows) == pytest.approx(model.decision_function(X[:n_rows]))
