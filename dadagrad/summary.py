@@ -92,6 +92,8 @@ def listed(items: Sequence[str | float], most: int = 10) -> str:
 def run_lines(report: Mapping[str, Any], loss: str, *, auto: bool = False) -> list[str]:
     """The report of a run in lines; `auto` is True if the run has chosen the step size."""
     passes = report["by_pass"]
+    if not passes:
+        return ["Stopped before the first row"]
     first, last = passes[0], passes[-1]
     lines = [
         f"Trained on {counted(first['rows'], 'row')} ({short(first['nnz'])} non-zeros) in "

@@ -239,7 +239,7 @@ def _passes(passes: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
             f"pass {number}",
             f"{each['rows']:,}",
             short(each["nnz"]),
-            amount(each["loss"]),
+            _text(each["loss"], amount),
             _text(each["error"], percent),
         )
         for number, each in enumerate(passes if len(passes) > 1 else (), start=1)

@@ -52,9 +52,10 @@ class TrainResult:
     report : dict
         Counts, rates and losses, as `dadagrad train --json` prints them. `progressive_loss` and
         `progressive_error` are those of the first pass, in which each row is predicted before it is
-        learned from; `by_pass` has both for each pass, of which the later are training losses and
-        errors. `settings` are the step size, l1, l2, progressive loss and error of each setting
-        that was learned (None where it diverged); the model is that of number `best`.
+        learned from; None before the first row. `by_pass` has both for each pass, of which the
+        later are training losses and errors. `settings` are the step size, l1, l2, progressive loss
+        and error of each setting that was learned (None where it diverged); the model is that of
+        number `best`.
         `constant_loss` and `constant_error` are those of the best constant score. `repeatable` is
         True if the settings and the dataset alone make the model again.
         `bytes_per_step` is the mean size of the weights sent to workers and of the gradients
@@ -115,7 +116,8 @@ class TrainResult:
         texts = [f"{report['rows']:,} rows" if self.complete else "stopped"]
         if report["progressive_error"] is not None:
             texts.append(f"error {percent(report['progressive_error'])}")
-        texts.append(f"{self.loss} loss {significant(report['progressive_loss'])}")
+        if report["progressive_loss"] is not None:
+            texts.append(f"{self.loss} loss {significant(report['progressive_loss'])}")
         return f"TrainResult({', '.join(texts)})"
 
     def _repr_html_(self) -> str:
@@ -213,7 +215,9 @@ def make_report(
     best = best_setting(passes)
 
     def measured(rows: ProgressiveMetrics, setting: int, prefix: str = "") -> dict[str, Any]:
-        """Mean loss and error of some rows; a regression has no error."""
+        """Mean loss and error of some rows, None without any; a regression has no error."""
+        if not rows.weight:
+            return {f"{prefix}loss": None, f"{prefix}error": None}
         error = None if problem.task == "regression" else float(rows.mean_error()[setting])
         return {f"{prefix}loss": float(rows.mean_loss()[setting]), f"{prefix}error": error}
 

@@ -5,6 +5,7 @@
 
 import io
 import re
+import signal
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dadagrad import Model, TrainConfig, ingest, open_dataset, train
+from dadagrad import Callback, Model, TrainConfig, ingest, open_dataset, train
 from dadagrad.cli.display import Display
 from dadagrad.progress.display import Line, RunTable
 from dadagrad.summary import run_lines
@@ -141,6 +142,17 @@ def test_objects_have_short_reprs_and_tables_for_notebooks(folder):
         model, label_columns=(replace(model.label_columns[0], names=("<b>", "b", "c")),)
     )
     assert "&lt;b&gt;, b, c" in named._repr_html_()
+
+
+def test_a_run_that_is_stopped_before_the_first_row_has_no_errors(folder):
+    class Stop(Callback):
+        def on_begin(self, event):
+            signal.raise_signal(signal.SIGINT)
+
+    result = train(str(folder / "reviews.zarr"), step_size=0.5, callbacks=Stop())
+    assert repr(result) == "TrainResult(stopped)"
+    assert "Stopped before the first row" in result._repr_html_()
+    assert "nan" not in result.model._repr_html_()
 
 
 def test_a_terminal_without_unicode_gets_a_bar_of_ascii():
