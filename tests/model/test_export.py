@@ -242,7 +242,7 @@ def test_there_is_no_command_where_settings_do_not_make_the_model_again(tmp_path
     assert counts == [0, 1, 0, 0, 0]
 
 
-def test_the_command_names_all_datasets(tmp_path):
+def test_the_command_and_the_card_name_all_datasets(tmp_path):
     (tmp_path / "a.svmlight").write_text("1 3:0.5 9:2\n-1 1:1\n1 3:-1 4:0.25\n" * 5)
     urls = [str(tmp_path / name) for name in ("a b", "c")]
     for url in urls:
@@ -250,6 +250,8 @@ def test_the_command_names_all_datasets(tmp_path):
     result = dadagrad.train(urls, step_size=0.5)
     (command,) = json.loads(dadagrad.report(result, format="json"))["again"]
     assert shlex.split(command)[2:4] == urls
+    card = dadagrad.export(result.model, format="card").replace("\\", "")
+    assert f"A linear model of {', '.join(urls)}." in card
     assert f"of {', '.join(urls)}" in result.model.facts()["trained on"]
 
 
@@ -275,10 +277,12 @@ def test_a_card_shows_names_as_they_are():
         assert escaped in card
 
 
-def test_a_card_counts_held_out_rows_in_full():
+def test_a_card_counts_held_out_rows_in_full_and_names_no_data_in_memory():
     X, y = np.eye(2)[np.arange(24_690) % 2], np.arange(24_690) % 2
     model = dadagrad.train((X, y), step_size=0.5, holdout=0.5).model
-    assert "| rows |  |  | 12,345 |" in dadagrad.export(model, format="card")
+    card = dadagrad.export(model, format="card")
+    assert "| rows |  |  | 12,345 |" in card
+    assert "A linear model of data in memory." in card
 
 
 @pytest.mark.parametrize("package", ["onnx", "skops"])

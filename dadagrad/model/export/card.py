@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO, ClassVar
 
 from dadagrad._version import __version__
+from dadagrad.data.dataset import IN_MEMORY
 from dadagrad.model.base import LinearModel
 from dadagrad.model.export.base import FORMATS, Format
 from dadagrad.model.facts import commands, largest_weights, model_facts
 from dadagrad.optim.registry import register
-from dadagrad.summary import utf8
+from dadagrad.summary import urls_text, utf8
 
 MAX_WEIGHTS = 10
 """Largest weights of each sign and output that a card names, and outputs of which it does."""
@@ -38,8 +39,9 @@ class Card(Format):
             "Make it again": _command(report),
         }
         facts = "".join(f"- {n}: {_escaped(text)}\n" for n, text in model_facts(model).items())
-        data = _escaped(str(report.get("data", "data in memory")))
-        title = f"# Model card\n\nA linear model of {data}.\n\n"
+        data = report.get("data", IN_MEMORY)
+        name = "data in memory" if data == IN_MEMORY else urls_text(data)
+        title = f"# Model card\n\nA linear model of {_escaped(name)}.\n\n"
         rest = "".join(f"\n## {name}\n\n{text}\n" for name, text in sections.items() if text)
         return utf8(f"{title}{facts}- digest: {model.digest}\n{rest}")
 
