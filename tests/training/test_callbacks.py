@@ -172,6 +172,23 @@ def test_only_callbacks_that_began_are_told_of_the_end():
     assert not after.events
 
 
+def test_an_error_at_the_end_does_not_hide_the_error_of_the_run():
+    class FailsToEnd(Callback):
+        def on_end(self, event):
+            raise OSError("no answer from the tracker")
+
+    def fail(event):
+        raise RuntimeError("the run fails")
+
+    recorder = Recorder()
+    with pytest.raises(RuntimeError, match="the run fails") as raised:
+        train(make_data(), CONFIG, callbacks=[FailsToEnd(), recorder, fail])
+    assert "no answer from the tracker" in raised.value.__notes__[0]
+    with pytest.raises(OSError, match="no answer from the tracker"):
+        train(make_data(), CONFIG, callbacks=[FailsToEnd(), recorder])
+    assert len(recorder.of(EndEvent)) == 2
+
+
 def test_an_estimator_whose_callback_keeps_its_events_can_be_copied():
     recorder = Recorder()
     X, y = [[0.0, 1.0], [1.0, 0.0]] * 20, [0, 1] * 20

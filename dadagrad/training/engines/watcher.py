@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import FrameType
 
 from dadagrad.errors import signals_to_end
@@ -88,9 +88,17 @@ class Watcher:
         if self.run is None:
             return
         event = EndEvent(self.run, self.result if error is None else None, error)
-        with ExitStack() as stack:  # all are called, even if some raise errors
-            for callback in reversed(self._begun_callbacks):
-                stack.callback(callback.on_end, event)
+        first = error
+        for callback in self._begun_callbacks:  # all are called, even if some raise errors
+            try:
+                callback.on_end(event)
+            except BaseException as later:
+                if first is None:
+                    first = later
+                else:
+                    first.add_note(f"{type(callback).__name__}.on_end failed too: {later!r}")
+        if first is not None and first is not error:
+            raise first
 
     def _send_checkpoints(self) -> None:
         if self._saver is None or self.run is None:
