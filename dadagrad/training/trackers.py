@@ -34,7 +34,8 @@ class JsonLog(Callback):
     file cannot be written at first; if it cannot be written later, the log ends with a warning.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        path = os.fspath(path)
         if "://" in path:
             raise InputError(f"cannot write the log {path}, a URL; give a local file")
         self._path = os.path.abspath(os.path.expanduser(path))

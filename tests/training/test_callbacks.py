@@ -111,7 +111,7 @@ def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(tmp_path, sa
     data, checkpoints, log = make_data(), str(tmp_path / "run"), tmp_path / "log.jsonl"
     train_until(
         lambda event: event.rows > 60, data, CONFIG,
-        callbacks=[JsonLog(str(log))], checkpoints=checkpoints, save_every=save_every,
+        callbacks=[JsonLog(log)], checkpoints=checkpoints, save_every=save_every,
     )  # fmt: skip
     before = log.read_text()
     result = resume(checkpoints, data=data, callbacks=[JsonLog(str(log))])
