@@ -39,11 +39,12 @@ class JsonLog(Callback):
         if "://" in path:
             raise InputError(f"cannot write the log {path}, a URL; give a local file")
         self._path = os.path.abspath(os.path.expanduser(path))
-        self._next_rows, self._last = 0, 0.0
+        self._last = 0.0
         self._has_ended = False
         self._write("")
 
     def on_begin(self, event: BeginEvent) -> None:
+        self._next_rows = 0
         self._add("begin", event.to_json())
 
     def on_round(self, event: RoundEvent) -> None:

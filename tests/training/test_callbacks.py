@@ -1,6 +1,7 @@
 """Callbacks are told of a run, and never change it."""
 
 import json
+import math
 import pickle
 from dataclasses import FrozenInstanceError, replace
 from itertools import pairwise
@@ -19,6 +20,7 @@ from dadagrad import (
     sweep,
     train,
 )
+from dadagrad.training import trackers
 from dadagrad.training.callbacks import BeginEvent, CheckpointEvent, EndEvent, RoundEvent
 from dadagrad.training.trackers import JsonLog
 
@@ -125,6 +127,16 @@ def test_a_log_has_a_line_for_each_event_and_goes_on_after_a_resume(tmp_path, sa
     assert rounds[-1]["rows"] == 2 * data.n_rows
     assert rounds[-1]["nonzeros"] == result.report["nonzeros"]
     assert events[-1]["digest"] == result.model.digest
+
+
+def test_a_log_has_the_same_lines_of_each_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(trackers, "MIN_SECONDS", math.inf)
+    log = JsonLog(tmp_path / "log.jsonl")
+    for _ in range(2):
+        train(make_data(), CONFIG, callbacks=[log])
+    lines = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    rows = [event.get("rows") for event in lines if event["event"] == "round"]
+    assert rows[: len(rows) // 2] == rows[len(rows) // 2 :]
 
 
 def test_a_run_outlives_a_log_and_a_trace_that_cannot_be_written_any_more(tmp_path, caplog):
