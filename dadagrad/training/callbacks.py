@@ -46,7 +46,7 @@ class BeginEvent:
     curve : dict
         Learning curve before a resume, as the report of a run has it.
     client : distributed.Client or None
-        Client of the cluster on which the run trains.
+        Client of the cluster on which the run trains. A copy of the event has none.
     """
 
     config: TrainConfig
@@ -60,6 +60,11 @@ class BeginEvent:
     checkpoints: str | None
     curve: dict[str, Any] = field(default_factory=dict)
     client: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes a copy, which is without the client."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return BeginEvent, tuple((values | {"client": None}).values())
 
     @property
     def has_errors(self) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import os
+import pickle
 import shutil
 import socket
 import threading
@@ -77,6 +78,15 @@ def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path, mon
         monkeypatch.setitem(dask.config.config["dadagrad"], "task-work", task_work)
         moved = train(url, streams, client=scheduler).report["bytes_per_step"]
         assert moved == pytest.approx(sum(predicted.values()), rel=0.4)
+
+
+def test_events_of_a_run_on_a_cluster_can_be_copied_and_lose_the_client(scheduler, data):
+    events = []
+    train(data, replace(CONFIG, passes=1), client=scheduler, callbacks=events.append)
+    assert events[0].run.client is not None
+    copies = pickle.loads(pickle.dumps(events))
+    assert [event.rows for event in copies] == [event.rows for event in events]
+    assert copies[0].run == replace(events[0].run, client=None)
 
 
 def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
