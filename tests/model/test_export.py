@@ -129,6 +129,14 @@ def test_onnx_predicts_from_ids_and_values(loss, n_classes, calibration):
     check(run(model, ids=ids, values=X.astype(float)), model, scores_of(model, X))
 
 
+def test_onnx_has_even_probabilities_where_all_of_a_row_underflow():
+    model, _ = numbers("logistic", 3, "none")
+    X = np.linalg.lstsq(model.weights.T.astype(float), np.full(3, -2000.0))[0][None]
+    scores = scores_of(model, X)
+    check(run(model, ids=np.arange(8)[None], values=X), model, scores)
+    assert model.probabilities(scores).tolist() == [[1 / 3] * 3]
+
+
 @pytest.mark.parametrize(
     ("loss", "n_classes"),
     [("hinge", 2), ("logistic", 3), ("softmax", 2), ("softmax", 3), ("squared", 2)],

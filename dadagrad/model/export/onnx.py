@@ -127,7 +127,10 @@ _ISOTONIC = """
 
 _SHARES = """
     total = ReduceSum <keepdims: int = 1> (chance, one)
-    probability = Div (chance, total)
+    is_nothing = Equal (total, double_zero)
+    safe_total = Where (is_nothing, double_one, total)
+    share = Div (chance, safe_total)
+    probability = Where (is_nothing, even_share, share)
 """
 
 
@@ -258,6 +261,7 @@ def _probability(model: LinearModel, tensors: dict[str, Any]) -> str:
         body += "    sloped = Mul (compared, platt_slope)\n    odds = Add (sloped, platt_offset)\n"
         body += "    chance = Sigmoid (odds)\n"
     if several:
+        tensors["even_share"] = np.array(1.0 / model.n_outputs)
         return body + _SHARES
     if model.task == "multilabel":
         return body + "    probability = Identity (chance)\n"
