@@ -49,12 +49,13 @@ def model_facts(model: LinearModel) -> dict[str, str]:
 
 def sides(model: LinearModel, output: int) -> list[str]:
     """Titles for the weights above and below 0 of an output."""
+    name = model.output_names[output]
     if not model.has_classes:
-        return ["raising", "lowering"]
+        of_column = f" {name}" if model.n_outputs > 1 else ""
+        return [f"raising{of_column}", f"lowering{of_column}"]
     if model.task == "binary":
         texts = model.label_columns[0].texts
         return [f"for {texts[-1]}", f"for {texts[0]}"]
-    name = model.output_names[output]
     return [f"for {name}", f"against {name}"]
 
 

@@ -198,6 +198,13 @@ def test_every_task_has_a_page(labels):
     assert bool(re.search(r"\d classes · ", page)) == (labels == "multiclass")
 
 
+def test_weights_of_several_numbers_have_the_names_of_their_columns():
+    result = train((np.eye(2), np.array([[1.0, -1.0], [-1.0, 1.0]])), loss="squared", step_size=0.3)
+    document = json.loads(report(result, format="json"))
+    titles = [output["classes"] for output in document["weights"]]
+    assert titles == [[f"raising label_{n}", f"lowering label_{n}"] for n in (0, 1)]
+
+
 def test_a_page_says_how_many_outputs_it_leaves_out():
     result = train((np.eye(23), np.arange(23)), step_size=0.3)
     assert "... and 3 more outputs." in report(result)
