@@ -25,7 +25,7 @@ from dadagrad.errors import InputError
 from dadagrad.kernels.parallel import available_cores
 from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.metrics import ClassMetrics, RegressionMetrics, count_unseen
-from dadagrad.model.model import Model
+from dadagrad.model.model import Model, as_model
 from dadagrad.model.ranking import RankingScores
 from dadagrad.optim.losses import LOSSES, Loss, Ranking, check_targets
 from dadagrad.problem import Task, has_classes
@@ -106,8 +106,7 @@ def evaluate(
     """
     begun = time.perf_counter()
     Number(whole=True, minimum=1, optional=True).convert("threads", threads)
-    if isinstance(model, str | os.PathLike):
-        model = Model.load(model)
+    model = as_model(model)
     data = suit(model.task, model.schema, as_dataset(data, like=model, **options))
     scored = score_partitions(model, data, progress, threads)
     loss = LOSSES.make(model.loss if loss is None else loss)

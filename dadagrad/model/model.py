@@ -190,6 +190,18 @@ class Model(LinearModel):
         return model
 
 
+def as_model(model: Any) -> Model:
+    """Return `model`, or load it from its URL; `InputError` for anything else."""
+    if isinstance(model, str | os.PathLike):
+        return Model.load(model)
+    if not isinstance(model, Model):
+        raise InputError(
+            f"a {type(model).__name__} was given in the place of a model; give a Model, such as "
+            "`result.model` or `estimator.model_`, or the URL of one"
+        )
+    return model
+
+
 def _read_document(storage: Storage) -> dict[str, Any]:
     try:
         return read_sealed(storage, DOCUMENT, f"{storage.url}: {DOCUMENT}")

@@ -22,7 +22,7 @@ from dadagrad.errors import InputError
 from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.evaluate import RowsDone, score_partitions
 from dadagrad.model.metrics import count_unseen
-from dadagrad.model.model import Model
+from dadagrad.model.model import Model, as_model
 from dadagrad.model.raw import is_unprepared, read_raw
 from dadagrad.storage.output import is_text_stream, output_file
 from dadagrad.summary import number_text
@@ -90,8 +90,7 @@ def predict(
     """
     begun = time.perf_counter()
     counts = {"non_zeros": 0, "unseen": 0}  # of raw rows
-    if isinstance(model, str | os.PathLike):
-        model = Model.load(model)
+    model = as_model(model)
     is_raw = is_unprepared(model.schema, data)
     if is_raw:
         tables = _raw_tables(model, data, on_error, counts)

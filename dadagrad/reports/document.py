@@ -17,7 +17,7 @@ from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.errors import DadagradError, InputError, OnError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.facts import changed_settings, commands, largest_weights, sides
-from dadagrad.model.model import Model
+from dadagrad.model.model import Model, as_model
 from dadagrad.storage.documents import Content, content_at, timestamp
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.manifest import Snapshot
@@ -45,11 +45,12 @@ def describe(
     """
     if isinstance(run, TrainResult):
         run = run.model
-    if isinstance(run, Model):
-        model: Model | None = run
-        document = describe_model(run, top)
-    else:
+    model: Model | None
+    if isinstance(run, str | os.PathLike):
         model, document = _describe_url(os.fspath(run), top)
+    else:
+        model = as_model(run)
+        document = describe_model(model, top)
     if holdout is not None:
         if model is None:
             raise InputError(f"the run at {run} has learned from no rows: nothing can be measured")

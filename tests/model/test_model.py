@@ -14,6 +14,7 @@ from helpers.training_cases import dense_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dadagrad
 from dadagrad import Model
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.data.feature_space import FeatureSpace
@@ -361,3 +362,17 @@ def test_a_folder_of_something_else():
         assert Storage(url).list() == [key]
     with pytest.raises(InputError, match=r"there is no model\.json"):
         Model.load(memory_url())
+
+
+def test_what_is_no_model_is_named(tmp_path):
+    result = dadagrad.train((np.eye(2), [0, 1]), step_size=0.5)
+    swept = dadagrad.sweep((np.eye(2), [0, 1]), step_size=[0.1, 0.5])
+    for use in (
+        lambda: dadagrad.evaluate(result, (np.eye(2), [0, 1])),
+        lambda: dadagrad.predict(result, np.eye(2), tmp_path / "a.csv"),
+        lambda: dadagrad.export(result, tmp_path / "a.csv"),
+        lambda: dadagrad.report(swept),
+    ):
+        with pytest.raises(InputError, match=r"a \w+Result was given .* `result\.model`"):
+            use()
+    assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
 from dadagrad.model.base import LinearModel
-from dadagrad.model.model import Model
+from dadagrad.model.model import Model, as_model
 from dadagrad.optim.registry import Named, Registry, register
 from dadagrad.storage.output import output_file
 
@@ -148,8 +148,7 @@ def export(
         The format is not known or has no place for the model, the package that it needs is missing,
         or `out` exists.
     """
-    if isinstance(model, str | os.PathLike):
-        model = Model.load(model)
+    model = as_model(model)
     if format is None:
         suffixes = {FORMATS[name].suffix: name for name in FORMATS}
         suffix = "" if out is None else os.path.splitext(os.fspath(out))[1].lower()
