@@ -22,7 +22,13 @@ class IdReader:
 
     def __call__(self, row: Mapping[Any, float]) -> Entries:
         ids = [self._id(key) for key in row]
-        return finish_entries(ids, list(row.values()), binary=self._binary, norm=self._norm)
+        try:
+            return finish_entries(ids, list(row.values()), binary=self._binary, norm=self._norm)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(
+                f"the row has a value that is not a number ({error}); give a number for each "
+                "feature, and leave out those without one"
+            ) from None
 
     def _id(self, key: Any) -> int:
         if not isinstance(key, str):

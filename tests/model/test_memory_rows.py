@@ -128,6 +128,14 @@ def test_a_row_of_another_kind_is_refused():
             matrix.predict(wrong)
 
 
+@pytest.mark.parametrize("value", [None, "x", [1]])
+def test_a_value_of_a_feature_is_a_number(tmp_path, value):
+    (tmp_path / "a.svmlight").write_text("1 1:1 2:0.5\n-1 1:2\n" * 10)
+    model = dadagrad.train(str(tmp_path / "a.svmlight"), norm="l2", **SETTINGS).model
+    with pytest.raises(InputError, match="the row has a value that is not a number"):
+        model.predict({1: 1.0, 2: value})
+
+
 @pytest.mark.parametrize(
     ("name", "cell"),
     [("tags", "good day"), ("tags", [1]), ("tags", 5), ("said", b"day"), ("job", ["cook"])],
