@@ -264,11 +264,14 @@ def mean_slope(loss, parameter, score, target, pace):
 
 @_inlined
 def _at_kink(loss, score, target):
-    """True if an aware step has just brought the score to a kink: rounding decides its slope."""
+    """True if an aware step has just brought the score to a kink: rounding decides its slope.
+
+    The distance that counts as none has the unit of the target.
+    """
     if loss == HINGE:
         return abs(1.0 - target * score) <= KINK
     if loss in (ABSOLUTE, QUANTILE):
-        return abs(score - target) <= KINK * (1.0 + abs(target))
+        return abs(score - target) <= KINK * abs(target)
     return False
 
 

@@ -251,7 +251,7 @@ class PlainRun:
             return np.zeros_like(scores, np.bool_)
         if loss.task != "regression":
             return np.abs(1.0 - targets * scores) <= KINK
-        return np.abs(scores - targets) <= KINK * (1.0 + np.abs(targets))
+        return np.abs(scores - targets) <= KINK * np.abs(targets)
 
     def moves(self, states, x, targets, slopes, part):
         """The mean slope along the step of importance `part` from one row."""

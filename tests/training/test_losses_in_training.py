@@ -84,3 +84,12 @@ def test_quantile_regression_leaves_a_share_below(quantile):
     y = X @ [1.0, -2.0, 0.5] + rng.exponential(size=3000)
     regressor = AdaGradRegressor(loss=f"quantile:q={quantile}").fit(X, y)
     assert np.mean(y < regressor.predict(X)) == pytest.approx(quantile, abs=0.03)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile:q=0.8"])
+def test_targets_in_a_large_unit_are_learned_as_in_a_small_one(loss):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(200, 4))
+    y = X @ [3.0, 1.0, 0.1, 0.0]
+    small, large = (AdaGradRegressor(loss=loss).fit(X, y * unit) for unit in (1.0, 1e-6))
+    np.testing.assert_allclose(large.coef_ * 1e6, small.coef_, atol=1e-3)
