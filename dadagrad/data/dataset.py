@@ -57,11 +57,11 @@ class LabelColumn:
         return tuple(map(number_text, self.values or ())) if self.names is None else self.names
 
     def position(self, label: str) -> int | None:
-        """Position of a label in `values`; a number may have another form, such as +1 or 1.0."""
+        """Position of a label in `values`; a number may have another form: +1, 1.0 or true."""
         texts = self.texts
         if label not in texts:
             try:
-                label = number_text(float(label))
+                label = number_text(float({"false": 0, "true": 1}.get(label, label)))
             except ValueError:
                 return None
         return texts.index(label) if label in texts else None

@@ -204,6 +204,15 @@ def test_class_weights_are_weights_of_rows():
     assert same_bits(balanced, explicit)
 
 
+def test_class_weights_of_booleans_are_those_of_0_and_1():
+    X, y = make_data()
+    booleans, numbers = (
+        AdaGradClassifier(class_weight=weights).fit(X, labels)
+        for weights, labels in (({False: 2.0, True: 0.5}, y == 1), ({0: 2.0, 1: 0.5}, y))
+    )
+    assert same_bits(booleans, numbers)
+
+
 # partial_fit.
 
 
