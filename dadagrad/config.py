@@ -214,8 +214,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name, described in SETTINGS.items():
             value = getattr(self, name)
-            if getattr(value, "shape", None) == ():  # a number of NumPy
-                value = value.item()
+            if hasattr(value, "tolist"):  # numbers of NumPy
+                value = value.tolist()
             object.__setattr__(self, name, described.kind.convert(name, value))
         if self.alternatives() == (self,):
             _check_algorithm(self)

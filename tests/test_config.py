@@ -125,9 +125,12 @@ def test_an_error_names_the_setting_and_its_permitted_values(name, value, messag
 
 def test_numpy_numbers_become_python_numbers():
     config = TrainConfig(
-        l1=np.float64(0.5), step_size=np.float32(0.25), batch_size=np.int64(7), seed=np.uint8(3)
+        l1=np.float64(0.5),
+        step_size=np.float32([0.25, 1]),
+        batch_size=np.int64(7),
+        seed=np.uint8(3),
     )
-    assert config == TrainConfig(l1=0.5, step_size=0.25, batch_size=7, seed=3)
+    assert config == TrainConfig(l1=0.5, step_size=[0.25, 1.0], batch_size=7, seed=3)
     assert json.loads(json.dumps(config.to_json())) == config.to_json()
 
 
