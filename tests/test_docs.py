@@ -44,8 +44,11 @@ OTHERS = [
 
 
 def run_blocks(page, substitutes, *more):
-    """Run all blocks of a page, with the words `more` where a command has such an option."""
-    names = {}
+    """Run all blocks of a page, with the words `more` where a command has such an option.
+
+    A command that writes where an earlier one of the page has written has its own words alone.
+    """
+    names, written = {}, set()
     for language, block in blocks(ROOT / page):
         if "import torch" in block:  # an extra, whose tests run it
             continue
@@ -58,7 +61,10 @@ def run_blocks(page, substitutes, *more):
             if words == ["demo"]:  # has a test of its own, with processes
                 continue
             known = {option for each in COMMANDS[words[0]].params for option in each.opts}
-            words += [word for word in more if word in known and word not in words]
+            places = {words[n + 1] for n, word in enumerate(words) if word in ("--model", "--out")}
+            if not places & written:
+                words += [word for word in more if word in known and word not in words]
+            written |= places
             result = CliRunner().invoke(dadagrad, words, catch_exceptions=False)
             assert result.exit_code == 0, (words, result.output)
 
