@@ -129,10 +129,9 @@ def as_labels(y: Any) -> NDArray[Any]:
     """Check labels: (n_rows,) of any sortable type, or an (n_rows, n_labels) 0/1 matrix."""
     try:
         check_classification_targets(y)
-    except TypeError as error:  # they cannot be sorted
+    except TypeError as error:  # they are bytes, or cannot be sorted
         raise InputError(
-            f"the labels y are of several kinds ({error}); give texts alone or numbers alone, "
-            "without None"
+            f"the labels y must be texts alone or numbers alone, without None and bytes ({error})"
         ) from None
     if is_indicator(y):
         dense = np.asarray(y.toarray() if hasattr(y, "toarray") else y)

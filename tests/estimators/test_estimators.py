@@ -383,7 +383,7 @@ def test_errors_of_dask_collections_name_the_block_and_row():
     dates = pd.DataFrame({"x": range(120), "day": pd.date_range("2020-01-01", periods=120)})
     for message, data, labels in (
         ("block 0: X has a column of other", dd.from_pandas(dates, npartitions=2), y),
-        ("the labels y are of several kinds", blocks, np.array(["a", "b", "a", None] * 30, object)),
+        ("texts alone or numbers alone", blocks, np.array(["a", "b", "a", None] * 30, object)),
         (r"y has shape \(119,\) and X 120 rows", blocks, y[:119]),
         ("y has 2 blocks and X 3", blocks, da.from_array(y[:119], chunks=60)),
         (r"block \d: X has shape", blocks[blocks[:, 0] > 0], da.from_array(y, chunks=40)),
@@ -577,6 +577,7 @@ def test_fit_names_a_wrong_setting(options, message):
         (r"1 class\(es\), 0; a classifier needs", lambda X, y: (X, 0 * y)),
         ("Input X contains NaN", lambda X, y: (np.where(X > 2, np.nan, X), y)),
         ("Unknown label type", lambda X, y: (X, X[:, 0])),
+        ("without None and bytes .* bytes is not", lambda X, y: (X, np.array([b"a", b"b"])[y])),
         ("fits in 32 bits", lambda X, y: (np.where(X > 2, 1e300, X), y)),
         (r"sample_weight has shape \(3,\)", lambda X, y: (X, y, [1, 2, 3])),
         ("every sample_weight is zero", lambda X, y: (X, y, 0 * y)),
