@@ -97,7 +97,7 @@ class LabelEncoder:
         if wrong.size:
             raise InputError(
                 f"row {wrong[0]} of y has label {y[wrong].tolist()[0]!r}, which is not one of the "
-                f"classes {listed(self.classes.tolist())}"
+                f"classes {listed(list(map(repr, self.classes.tolist())))}"
             )
         return self.values[position][:, None]
 

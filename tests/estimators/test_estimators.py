@@ -294,6 +294,8 @@ def test_partial_fit_refuses_other_labels_features_and_settings():
     ):
         with pytest.raises(ValueError, match=message):
             model.partial_fit(*arguments)
+    with pytest.raises(InputError, match="which is not one of the classes '0', '1'"):
+        AdaGradClassifier().partial_fit(X, y, classes=["0", "1"])
     with pytest.raises(InputError, match="update was 'dual-averaging' and is 'ftrl' now"):
         model.set_params(update="ftrl").partial_fit(X, y)
     with pytest.raises(InputError, match="partial_fit sees only some"):
