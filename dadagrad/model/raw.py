@@ -59,10 +59,11 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
         data = pa.table({text: pa.array(data, pa.string(), from_pandas=True)})
     source = make_source(data)
     sources: list[Source] = [FileSource(path) for path in source.paths] or [source]
-    left_out = LeftOut()
+    left_out, columns = LeftOut(), list[str]()
     for each in sources:
         settings = {"on_error": on_error, "to_predict": True, "keep_lines": True}
         summary = plan_reading(each, settings, trained)
+        summary.columns = columns or summary.columns
         first_line = 0
         for block in each.blocks(summary, WorkerPool(None)):
             left_out.add(block.skipped, block.notes)
@@ -70,6 +71,7 @@ def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[Ra
                 rows = _finish(summary.finish(block), first_line, each.name)
                 yield replace(rows, file=each.name if len(sources) > 1 else None)
             first_line += block.n_rows if block.lines is None else block.n_lines
+        columns = columns or summary.columns
     left_out.log()
 
 

@@ -175,6 +175,20 @@ def test_a_folder_and_a_glob_are_read_as_their_files_are(tmp_path, kind):
     assert [row["file"] for row in read_csv(tmp_path / "p.csv")][149:151] == files
 
 
+@pytest.mark.parametrize("names", [["job", "rich", "age"], ["who", "age", "rich", "job"]])
+def test_files_without_names_have_the_columns_of_the_first_file(tmp_path, names):
+    frame = make_frame()
+    model = train(frame, label="rich", **SETTINGS).model
+    order = frame.assign(who="a")[names]
+    files = [str(tmp_path / f"{number}.csv") for number in range(2)]
+    order[:150].to_csv(files[0], index=False)
+    order[150:].to_csv(files[1], index=False, header=False)
+    predict(model, files, str(tmp_path / "p.csv"))
+    scores = [float(row["score"]) for row in read_csv(tmp_path / "p.csv")]
+    assert scores == pytest.approx(model.decision_function(frame)[:, 0].tolist())
+    assert evaluate(model, files)["loss"] == evaluate(model, frame)["loss"]
+
+
 def test_wrong_raw_rows_are_left_out_by_each_function(tmp_path):
     file = tmp_path / "a.csv"
     make_frame().to_csv(file, index=False)

@@ -142,7 +142,9 @@ def _text_tasks(
         encoder, columns = summary.encoder, summary.columns
         parse, columns, rows = open_text(path, chain([first], chunks), options, encoder, columns)
         chunks = iter(rows)
-        summary.encoder, summary.columns = parse.encoder, summary.columns or columns
+        summary.encoder = parse.encoder
+        if file == 0 or not summary.columns:
+            summary.columns = columns
         summary.delimiter = summary.delimiter or parse.delimiter
         can_seek &= not parse.quoted
     if can_seek:

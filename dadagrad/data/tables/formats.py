@@ -62,8 +62,8 @@ def open_text(
 ) -> tuple[TableParser, list[str], Chunks]:
     """Parser of delimited text or JSON lines, columns of the file, and its `chunks` of whole rows.
 
-    Without an `encoder`, one is learned from the first rows. The `columns` that are given are those
-    of the file from which the encoder was learned.
+    Without an `encoder`, one is learned from the first rows. A file that does not name its columns
+    has the `columns` that are given, if there are some.
     """
     chunks = iter(chunks)
     first, offset = next(chunks, (b"", 0))
@@ -121,7 +121,8 @@ def _open_delimited(
         numbers=frozenset(each.name for each in encoder.columns if each.kind in ("number", "code")),
         included_names=names.intersection(encoder.column_names()),
     )
-    return TableParser(encoder, options, read, layout.delimiter), list(layout.names)
+    columns = list(layout.names) if layout.header or not columns else columns
+    return TableParser(encoder, options, read, layout.delimiter), columns
 
 
 def names_of_columns(path: str, options: Options) -> list[str]:
