@@ -36,6 +36,14 @@ def test_days_one_by_one_have_the_bits_of_all_at_once(update, mode, labels, step
     assert slopes(result.model) == pytest.approx(slopes(at_once))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_later_days_of_a_ranking_have_the_pairs_of_all_at_once(mode):
+    days = [make_data((20, 31), seed=seed, labels="relevance") for seed in range(2)]
+    config = {"loss": "ranking", "step_size": 0.3, **mode}
+    after = train(days[1], initial_model=train(days[0], **config))
+    assert after.model.digest == train(days, **config).model.digest
+
+
 def slopes(model):
     return model.calibration.slope, model.calibration.offset
 

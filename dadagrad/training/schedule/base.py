@@ -23,7 +23,8 @@ class Slice:
     """Rows ``start:stop`` of a partition, within one batch or one stretch of a stream.
 
     `reading` is the number of one reading of the partition, which another pass reads again; `last`
-    marks the last slice of a reading, `final` the last slice of the partition in the run.
+    marks the last slice of a reading, `final` the last slice of the partition in the run. Of one of
+    several datasets, `in_dataset` has the reading and the partition as they are numbered there.
     """
 
     reading: int
@@ -32,6 +33,7 @@ class Slice:
     stop: int
     last: bool
     final: bool = False
+    in_dataset: tuple[int, int] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -165,6 +167,7 @@ class SequenceSchedule(Schedule):
                             slice_,
                             partition=before + slice_.partition,
                             reading=slice_.reading * len(self.parts) + number,
+                            in_dataset=(slice_.reading, slice_.partition),
                         )
                         for slice_ in stretch
                     )

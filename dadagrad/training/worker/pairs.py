@@ -7,7 +7,8 @@ the two, and the ranking loss is the hinge loss of its score.
 In each pass each row is paired with one other row of its query, drawn from those with another
 relevance. So there are as many pairs as rows, as the schedule of a run expects; a row without such
 a partner stays as a pair of importance 0. The draw depends on the seed, the
-reading and the row alone: not on threads or on how the rows are cut into slices.
+reading and the row alone: not on threads, on how the rows are cut into slices, or on the datasets
+that were learned from before.
 """
 
 from __future__ import annotations
@@ -40,9 +41,8 @@ def pair_rows(rows: Rows, slice_: Slice, seed: int, place: str) -> Rows:
     if rows.queries is None:
         raise InputError(f"{place}: the rows have no queries; a ranking needs one for each row")
     start, stop = slice_.start, slice_.stop
-    partners = draw_partners(
-        rows.labels[:, 0], rows.queries, start, stop, (seed, slice_.reading, slice_.partition)
-    )
+    drawn = (seed, *(slice_.in_dataset or (slice_.reading, slice_.partition)))
+    partners = draw_partners(rows.labels[:, 0], rows.queries, start, stop, drawn)
     learned = np.arange(start, stop)
     paired = partners >= 0
     partner_rows = np.where(paired, partners, learned)
