@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import dask.config
 import psutil
@@ -23,7 +24,7 @@ from dadagrad import TrainConfig, clusters, dry_run, open_dataset, resume, train
 from dadagrad.errors import CorruptionError, InputError, StorageError, TrainingError
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask import tasks
-from dadagrad.training.engines.dask.streams import shard_store
+from dadagrad.training.engines.dask.streams import peers, shard_store
 from dadagrad.training.memory import workers
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=2)
@@ -189,6 +190,14 @@ def test_nothing_of_a_run_is_left_on_the_workers(scheduler, data):
     with Client(scheduler, set_as_default=False) as client:
         wait_until(lambda: not any(client.has_what().values()), 10, "results to be released")
         assert set(client.run(n_cached).values()) == {0}
+
+
+def test_a_task_that_goes_on_after_its_run_has_no_error_of_its_own():
+    """Nobody would take it, and asyncio would show it."""
+    ended = peers.Peer(SimpleNamespace(address="tcp://a:1"), "run")
+    ended.close()
+    answer = asyncio.run(ended.answer(lambda peer: None))
+    assert str(answer) == "the run has ended on worker tcp://a:1"
 
 
 def test_workers_drop_the_state_of_a_run_whose_client_has_gone(data, monkeypatch):

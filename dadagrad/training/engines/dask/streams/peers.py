@@ -110,6 +110,8 @@ class Peer:
 
     async def answer(self, operation: Operation, *arguments: Any) -> Any:
         """Answer a request; a `RoundLost` is an answer, too."""
+        if self._epoch == math.inf:  # closed; a task of the run may not have ended yet
+            return RoundLost(f"the run has ended on worker {self.address}")
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, partial(operation, self, *arguments))
