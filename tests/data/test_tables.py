@@ -236,6 +236,10 @@ def test_columns_without_names_may_lack_the_label(tmp_path):
             r"categories= names the column 'zip', which does not become features",
         ),
         ({"columns": "y,age"}, r"columns= has the label 'y'; leave it out"),
+        (
+            {"columns": "age,job", "categories": (), "cross": (), "ngrams": 2},
+            r"ngrams= is 2, and no column looks like text; name one with text_column=",
+        ),
     ],
 )
 def test_wrong_choices_are_explained(options, message):

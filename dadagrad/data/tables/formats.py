@@ -184,6 +184,11 @@ def learn_encoder(
                     f"{place}: --cross names the column {shown(name)} of {kinds[name].kind}s; it "
                     "takes categories (--categories reads a column of numbers as categories)"
                 )
+    if options.ngrams > 1 and all(column.kind != "text" for column in columns):
+        raise InputError(
+            f"{place}: --ngrams is {options.ngrams}, and no column looks like text; name one with "
+            "--text-column, or leave --ngrams out"
+        )
     hashed = any(column.kind != "number" for column in columns)
     return TableEncoder(
         columns,
