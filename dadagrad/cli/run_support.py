@@ -124,6 +124,11 @@ def _check_effects(problem: Problem) -> None:
             f"{steps}; give --batch-size 1 and a compiled update and loss",
         ),
         (
+            "--calibration",
+            config.calibration != TrainConfig().calibration and not problem.loss.classifies,
+            f"on --loss {problem.loss.name}, which has no probabilities; choose another loss",
+        ),
+        (
             "--early-stopping",
             config.early_stopping and config.passes == 1,
             "in a single pass; give --passes above 1",
