@@ -149,6 +149,7 @@ def test_a_header_is_detected(head, header):
         ("a.txt", b"x\ty\n", "\t"),
         ("a.txt", b"x,y\n\t", ","),
         ("a.csv", b"x;y\n1,5;2\n", ";"),
+        ("a.csv", b'"price, EUR";y\n', ";"),
         ("a.txt", b"x|y\n", "|"),
         ("a.csv", b"x\ty\n", "\t"),
     ],

@@ -50,6 +50,7 @@ _WIDE = {
 _WRONG_BYTE, _MARK = re.compile(r"[\udc80-\udcff]"), "\ufdd0"  # which is no character
 _SEP = re.compile(rb'\A"?sep=([,;|\t])"?\r?\n', re.IGNORECASE)
 """First line by which a file tells Excel its delimiter."""
+_QUOTED = re.compile(rb'"[^"]*"')
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _ARFF = re.compile(rb"\s*(%[^\n]*\n\s*)*@relation\b.*?^@data\b[^\n]*\n", re.I | re.S | re.M)
 _ATTRIBUTE = re.compile(rb"""^\s*@attribute\s+('[^'\n]*'|"[^"\n]*"|\S+)""", re.I | re.M)
@@ -71,8 +72,8 @@ class Layout:
 def guess_delimiter(path: str, head: bytes) -> Delimiter:
     """Tab for .tsv and .tab, and for others than .csv if the first line has one; else a comma.
 
-    A semicolon, bar or tab separates the columns of a first line without a comma. A first line
-    ``sep=;`` names the delimiter.
+    A semicolon, bar or tab separates the columns of a first line without a comma outside quotes. A
+    first line ``sep=;`` names the delimiter.
     """
     if named := _SEP.match(head.removeprefix(codecs.BOM_UTF8)):
         return named[1].decode()  # type: ignore[return-value]
@@ -83,7 +84,8 @@ def guess_delimiter(path: str, head: bytes) -> Delimiter:
     if b"\t" in first and not name.endswith(".csv"):
         return "\t"
     candidates: tuple[Delimiter, ...] = (",", ";", "|", "\t")
-    return next((mark for mark in candidates if mark.encode() in first), ",")
+    texts = _QUOTED.sub(b"", first), first
+    return next((mark for text in texts for mark in candidates if mark.encode() in text), ",")
 
 
 def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | None) -> Layout:
