@@ -158,6 +158,23 @@ def to_numbers(cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
     return numbers, wrong
 
 
+def to_matrix(columns: Sequence[pa.Array]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """`to_numbers` of several columns, as arrays of the shape (n_rows, n_columns)."""
+    # Not one by one: of some rows of many columns, each call would take longer than its work.
+    kinds = {column.type for column in columns}
+    if kinds == {pa.float64()}:
+        table = pa.RecordBatch.from_arrays(columns, names=list(map(str, range(len(columns)))))
+        numbers = table.to_tensor(null_to_nan=True).to_numpy()
+        return numbers, np.isinf(numbers) | (np.abs(numbers) > _FLOAT32_MAX)
+    if len(kinds) == 1 and all(map(is_text, kinds)):
+        numbers, wrong = to_numbers(pa.concat_arrays(columns))
+        shape = len(columns), len(columns[0])
+        return numbers.reshape(shape).T, wrong.reshape(shape).T
+    matrices = zip(*map(to_numbers, columns), strict=True)
+    numbers, wrong = (np.stack(each, axis=1) for each in matrices)
+    return numbers, wrong
+
+
 def as_number(text: str) -> float:
     """The number in `text`, or NaN."""
     try:

@@ -23,6 +23,7 @@ from dadagrad.data.tables.cells import (
     is_number,
     is_value,
     to_days,
+    to_matrix,
     to_numbers,
     to_texts,
     to_times,
@@ -197,7 +198,10 @@ def learn_columns(
     if text is not None:
         kinds[text] = "text"
     chosen = {*kinds, *crossed}
-    kinds |= {n: _kind(head.column(n), n, place) for n in features if n not in kinds}
+    numbers = _numbers(head, features)
+    kinds |= {
+        n: _kind(head.column(n), numbers.get(n), n, place) for n in features if n not in kinds
+    }
     if options.columns is None:
         indexes = _indexes(names, by_number=by_number)
         features = _informative(features, kinds, chosen, indexes, head, place)
@@ -213,7 +217,7 @@ def learn_columns(
         )
     columns = [Column(name, kinds[name]) for name in features]
     if options.scales_numbers:
-        columns = [replace(each, offset=_offset(each, head.column(each.name))) for each in columns]
+        columns = [_with_offset(each, head.column(each.name), numbers) for each in columns]
     return tuple(columns), others
 
 
@@ -265,20 +269,41 @@ def _informative(
     return [name for name in features if name not in left_out]
 
 
-def _offset(column: Column, cells: pa.Array) -> float:
-    """The median of the first `cells` if they are far from 0 for their spread, else 0."""
+_Numbers = tuple[NDArray[np.float64], NDArray[np.bool_]]
+"""Numbers in the cells of a column, and the cells that hold something else."""
+
+
+def _numbers(head: pa.RecordBatch, names: Sequence[str]) -> dict[str, _Numbers]:
+    """The numbers in the columns, of those `names`, that are of numbers or texts."""
+    columns = {name: head.column(name) for name in names}
+    columns = {
+        name: cells
+        for name, cells in columns.items()
+        if is_number(cells.type) or is_text(cells.type)
+    }
+    if not columns:
+        return {}
+    numbers, wrong = to_matrix(list(columns.values()))
+    return dict(zip(columns, zip(numbers.T, wrong.T, strict=True), strict=True))
+
+
+def _with_offset(column: Column, cells: pa.Array, numbers: Mapping[str, _Numbers]) -> Column:
+    """`column` with the median of its first `cells` if they are far from 0 for their spread."""
     if not column.is_number:
-        return 0.0
-    numbers = to_days(to_times(cells)[0]) if column.is_date else to_numbers(cells)[0]
-    center, scale = scale_of(numbers[np.isfinite(numbers)])
-    return center if abs(center) > _FAR * scale else 0.0
+        return column
+    if column.is_date:
+        values = to_days(to_times(cells)[0])
+    else:
+        values = numbers[column.name][0] if column.name in numbers else to_numbers(cells)[0]
+    center, scale = scale_of(values[np.isfinite(values)])
+    return replace(column, offset=center) if abs(center) > _FAR * scale else column
 
 
-def _kind(cells: pa.Array, name: str, place: str) -> Kind:
+def _kind(cells: pa.Array, numbers_in: _Numbers | None, name: str, place: str) -> Kind:
     """Kind of a column by the type and the content of its first `cells`."""
     kind = cells.type
-    if is_number(kind):
-        return _kind_of_numbers(to_numbers(cells)[0])
+    if is_number(kind) and numbers_in is not None:
+        return _kind_of_numbers(numbers_in[0])
     if is_date(kind):
         return _kind_of_dates(cells)
     if is_list(kind) and (is_text(kind.value_type) or types.is_null(kind.value_type)):
@@ -287,12 +312,12 @@ def _kind(cells: pa.Array, name: str, place: str) -> Kind:
         return "category"
     if types.is_null(kind):
         return "number"
-    if not is_text(kind):
+    if numbers_in is None:
         raise InputError(
             f"{place}: column {shown(name)} is {kind}, which cannot become features; leave it out "
             "with --ignore"
         )
-    numbers, wrong = to_numbers(cells)
+    numbers, wrong = numbers_in
     n_words = np.count_nonzero(wrong & np.isnan(numbers))
     n_numbers = np.count_nonzero(~np.isnan(numbers))
     if n_words <= _MAX_WRONG * n_numbers:

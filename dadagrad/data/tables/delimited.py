@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dadagrad.data.blocks import MAX_NOTES, Note
 from dadagrad.data.reading.files import COMPRESSED_NAME, Place, count_lines, place
 from dadagrad.data.reading.options import Delimiter
-from dadagrad.data.tables.cells import MISSING, Batch, as_number
+from dadagrad.data.tables.cells import MISSING, Batch, as_number, to_matrix
 from dadagrad.data.tables.columns import shown
 from dadagrad.errors import InputError
 
@@ -336,9 +336,10 @@ def _arrow_columns(
             ),
             options,
         )
-        columns = [column.combine_chunks() for column in table.columns]
+        batches = table.combine_chunks().to_batches()
+        columns = batches[0].columns if batches else [pa.array([], f.type) for f in table.schema]
         floats = [column for column in columns if pa.types.is_floating(column.type)]
-        doubtful = any(pc.any(pc.is_inf(column)).as_py() for column in floats)
+        doubtful = bool(floats) and bool(to_matrix(floats)[1].any())
     except pa.ArrowInvalid:
         doubtful = True
         if not numbers:

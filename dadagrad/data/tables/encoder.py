@@ -9,7 +9,7 @@ single text column has the features of scikit-learn's `HashingVectorizer`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -95,10 +95,10 @@ class TableEncoder:
             return {"format": "text"} | {name: getattr(self, name) for name in _PLAIN}
         names = (field.name for field in fields(self) if field.name not in _READING)
         plain = {name: getattr(self, name) for name in names}
-        columns = [asdict(column) for column in self.columns]
+        keys = [field.name for field in fields(Column)]
         plain["columns"] = [  # as in former versions without an offset
-            {key: value for key, value in column.items() if key != "offset" or value}
-            for column in columns
+            {key: getattr(each, key) for key in keys if key != "offset" or each.offset}
+            for each in self.columns
         ]
         plain["crosses"] = [list(cross) for cross in self.crosses]
         return {"format": "table", **plain}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from dadagrad.data.tables.cells import (
     suits,
     to_categories,
     to_days,
+    to_matrix,
     to_numbers,
     to_texts,
     to_times,
@@ -89,24 +91,14 @@ class _Encoding:
     def block(self) -> Block:
         table, encoder = self.batch.table, self.encoder
         kept = np.ones(table.num_rows, bool)
-        names = set(table.schema.names)
-        for column in encoder.columns:
-            if column.name not in names:
-                raise self._missing(column.name)
-            cells = table.column(column.name)
-            if not suits(cells, column.kind):
-                raise InputError(
-                    f"{self._source()}: column {shown(column.name)} is {cells.type}; the features "
-                    f"are those of {PLURALS[column.kind]}, so give a column of them"
-                )
-            if column.is_number:
-                kept &= self._add_numbers(column, cells)
-            elif column.is_category:
-                self.coded[column.name] = self._add_category(f"{column.name}=", cells, missing=True)
-            elif column.kind == "words":
-                self._add_words(column.name, cells)
+        for are_plain, group in groupby(encoder.columns, lambda column: column.kind == "number"):
+            columns = list(group)
+            cells = self._cells(columns)
+            if are_plain:
+                kept &= self._add_numbers(columns, cells, *to_matrix(cells))
             else:
-                self._add_text(column.name, to_texts(cells))
+                for column, cells_of_column in zip(columns, cells, strict=True):
+                    kept &= self._add_column(column, cells_of_column)
         for cross in encoder.crosses:
             self._add_cross(cross)
         labels, labelled = self._labels()
@@ -117,7 +109,7 @@ class _Encoding:
         values = np.zeros(0, np.float32)
         if self.ids:
             indptr, ids, values = parsing.pack_rows(
-                np.stack(self.ids, axis=1), np.stack(self.values, axis=1)
+                np.concatenate(self.ids, axis=1), np.concatenate(self.values, axis=1)
             )
         if self.texts:
             matrix = sum(self.texts, scipy.sparse.csr_array((values, ids, indptr), self.shape))
@@ -141,6 +133,26 @@ class _Encoding:
         skipped = block.skipped + int((~kept).sum())
         return replace(take(block, np.flatnonzero(kept)), skipped=skipped)
 
+    def _cells(self, columns: Sequence[Column]) -> list[pa.Array]:
+        """The cells of columns; raises `InputError` if one is missing or of another kind."""
+        table = self.batch.table
+        numbers = {name: number for number, name in enumerate(table.schema.names)}
+        right: set[tuple[pa.DataType, str]] = set()
+        chosen = []
+        for column in columns:
+            if column.name not in numbers:
+                raise self._missing(column.name)
+            cells = table.column(numbers[column.name])
+            kind = cells.type, column.kind
+            if kind not in right and not suits(cells, column.kind):
+                raise InputError(
+                    f"{self._source()}: column {shown(column.name)} is {cells.type}; the features "
+                    f"are those of {PLURALS[column.kind]}, so give a column of them"
+                )
+            right.add(kind)
+            chosen.append(cells)
+        return chosen
+
     def _missing(self, name: str) -> InputError:
         names = self.batch.table.schema.names
         return no_column(names, name, "another file or the model", self._source())
@@ -160,25 +172,56 @@ class _Encoding:
         for row in np.flatnonzero(wrong)[:MAX_NOTES].tolist():
             self._refuse((self.batch.place(row), problem(row)))
 
-    def _add(self, ids: NDArray[np.int64], values: NDArray[np.float32] | None = None) -> None:
-        self.ids.append(ids)
-        self.values.append(np.ones(len(ids), np.float32) if values is None else values)
+    def _add(self, ids: NDArray[np.int64]) -> None:
+        """Add a feature to each row, but for `_NO_CELL`."""
+        self.ids.append(ids[:, None])
+        self.values.append(np.ones((len(ids), 1), np.float32))
 
-    def _add_numbers(self, column: Column, cells: pa.Array) -> NDArray[np.bool_]:
-        """Add a number, or that it is missing; zeros are not stored. Returns the right rows."""
-        number = self.encoder.number_of[column.name]
+    def _add_column(self, column: Column, cells: pa.Array) -> NDArray[np.bool_]:
+        """Add a column that is not of plain numbers. Returns the right rows."""
         if column.is_date:
             times, wrong = to_times(cells)
             self._add_parts_of_dates(column, times)
-            numbers, needed = to_days(times), "dates such as 2024-05-31"
-        else:
+            return self._add_numbers([column], [cells], to_days(times)[:, None], wrong[:, None])
+        if column.is_number:
             numbers, wrong = to_numbers(cells)
-            needed = "finite numbers"
-            if column.is_category:
-                numbers_or_null = pa.array(numbers, from_pandas=True)
-                self.coded[column.name] = self._add_category(
-                    f"{column.name}=", numbers_or_null, missing=False
-                )
+            numbers_or_null = pa.array(numbers, from_pandas=True)
+            self.coded[column.name] = self._add_category(
+                f"{column.name}=", numbers_or_null, missing=False
+            )
+            return self._add_numbers([column], [cells], numbers[:, None], wrong[:, None])
+        if column.is_category:
+            self.coded[column.name] = self._add_category(f"{column.name}=", cells, missing=True)
+        elif column.kind == "words":
+            self._add_words(column.name, cells)
+        else:
+            self._add_text(column.name, to_texts(cells))
+        return np.ones(len(cells), bool)
+
+    def _add_numbers(
+        self,
+        columns: Sequence[Column],
+        cells: Sequence[pa.Array],
+        numbers: NDArray[np.float64],
+        wrong: NDArray[np.bool_],
+    ) -> NDArray[np.bool_]:
+        """Add the (n_rows, n_columns) `numbers` of cells, or that they are missing.
+
+        Zeros are not stored. Returns the rows in which no cell is `wrong`.
+        """
+        for place in np.flatnonzero(wrong.any(axis=0)).tolist():
+            self._refuse_cells(columns[place], cells[place], wrong[:, place])
+        features = np.array([self.encoder.number_of[column.name] for column in columns])
+        missing = np.isnan(numbers)
+        numbers = numbers - np.array([column.offset for column in columns])
+        ids = np.where(numbers != 0, features, _NO_CELL)
+        self.ids.append(np.where(missing, self.encoder.first_missing + features, ids))
+        with np.errstate(over="ignore"):
+            self.values.append(np.where(missing, 1, numbers).astype(np.float32))
+        return np.asarray(~wrong.any(axis=1))
+
+    def _refuse_cells(self, column: Column, cells: pa.Array, wrong: NDArray[np.bool_]) -> None:
+        needed = "dates such as 2024-05-31" if column.is_date else "finite numbers"
 
         def problem(row: int) -> str:
             return (
@@ -188,13 +231,6 @@ class _Encoding:
             )
 
         self._refuse_rows(wrong, problem)
-        missing = np.isnan(numbers)
-        numbers = numbers - column.offset
-        ids = np.where(numbers != 0, number, _NO_CELL)
-        ids[missing] = self.encoder.first_missing + number
-        with np.errstate(over="ignore"):
-            self._add(ids, np.where(missing, 1, numbers).astype(np.float32))
-        return ~wrong
 
     def _hash(self, prefix: str, texts: pa.Array) -> NDArray[np.int64]:
         """Signed hashes of ``prefix + text``."""

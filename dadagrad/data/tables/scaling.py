@@ -20,6 +20,7 @@ from dadagrad.data.blocks import Block
 MAX_SAMPLE, MAX_SAMPLE_ROWS = 1 << 24, 100_000
 """Cells and rows of the sample from which scales are learned."""
 
+_QUARTILES = 0.25, 0.5, 0.75
 _NORMAL_QUARTILES = 1.349  # distance of the quartiles of the standard normal distribution
 LINEAR = 4.0
 """Scaled number beyond which numbers are compressed."""
@@ -45,7 +46,7 @@ def scale_of(numbers: NDArray[np.float64]) -> tuple[float, float]:
     if not len(numbers):
         return 0.0, 1.0
     numbers = np.sort(numbers)  # the order of the sample changes no bit
-    low, center, high = np.quantile(numbers, [0.25, 0.5, 0.75], method="nearest")
+    low, center, high = numbers[[round(share * (len(numbers) - 1)) for share in _QUARTILES]]
     scale = (high - low) / _NORMAL_QUARTILES
     if scale == 0:
         others = np.abs(numbers[numbers != center] - center)
