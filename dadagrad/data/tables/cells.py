@@ -34,6 +34,7 @@ DAY = 86_400_000_000
 """Microseconds of a day."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+_SMALL_BYTES = 1 << 24  # of columns of texts that are joined to be read as numbers
 # Nanoseconds, as polars and pandas write them, last: they end in the year 2262.
 _TIMES = [pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")]
 
@@ -166,7 +167,8 @@ def to_matrix(columns: Sequence[pa.Array]) -> tuple[NDArray[np.float64], NDArray
         table = pa.RecordBatch.from_arrays(columns, names=list(map(str, range(len(columns)))))
         numbers = table.to_tensor(null_to_nan=True).to_numpy()
         return numbers, np.isinf(numbers) | (np.abs(numbers) > _FLOAT32_MAX)
-    if len(kinds) == 1 and all(map(is_text, kinds)):
+    small = sum(column.nbytes for column in columns) <= _SMALL_BYTES
+    if small and len(kinds) == 1 and all(map(is_text, kinds)):
         numbers, wrong = to_numbers(pa.concat_arrays(columns))
         shape = len(columns), len(columns[0])
         return numbers.reshape(shape).T, wrong.reshape(shape).T

@@ -263,9 +263,10 @@ def _informative(
         left_out.pop(name, None)
     if left_out.keys() >= set(features):
         return list(features)
-    for name in left_out.keys() & set(features):
-        reason = name_options(left_out[name])
-        logger.warning(f"{place}: column {shown(name)} is left out, {reason}")
+    for name in features:
+        if name in left_out:
+            reason = name_options(left_out[name])
+            logger.warning(f"{place}: column {shown(name)} is left out, {reason}")
     return [name for name in features if name not in left_out]
 
 
@@ -299,11 +300,11 @@ def _with_offset(column: Column, cells: pa.Array, numbers: Mapping[str, _Numbers
     return replace(column, offset=center) if abs(center) > _FAR * scale else column
 
 
-def _kind(cells: pa.Array, numbers_in: _Numbers | None, name: str, place: str) -> Kind:
+def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -> Kind:
     """Kind of a column by the type and the content of its first `cells`."""
     kind = cells.type
-    if is_number(kind) and numbers_in is not None:
-        return _kind_of_numbers(numbers_in[0])
+    if is_number(kind) and as_numbers is not None:
+        return _kind_of_numbers(as_numbers[0])
     if is_date(kind):
         return _kind_of_dates(cells)
     if is_list(kind) and (is_text(kind.value_type) or types.is_null(kind.value_type)):
@@ -312,12 +313,12 @@ def _kind(cells: pa.Array, numbers_in: _Numbers | None, name: str, place: str) -
         return "category"
     if types.is_null(kind):
         return "number"
-    if numbers_in is None:
+    if as_numbers is None:
         raise InputError(
             f"{place}: column {shown(name)} is {kind}, which cannot become features; leave it out "
             "with --ignore"
         )
-    numbers, wrong = numbers_in
+    numbers, wrong = as_numbers
     n_words = np.count_nonzero(wrong & np.isnan(numbers))
     n_numbers = np.count_nonzero(~np.isnan(numbers))
     if n_words <= _MAX_WRONG * n_numbers:

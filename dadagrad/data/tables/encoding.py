@@ -77,6 +77,7 @@ class _Encoding:
 
     def __init__(self, encoder: TableEncoder, options: Options, batch: Batch) -> None:
         self.encoder, self.options, self.batch = encoder, options, batch
+        self.positions = {name: n for n, name in enumerate(batch.table.schema.names)}
         self.shape = batch.table.num_rows, encoder.first_missing + len(encoder.numbers)
         self.keep_names = options.keep_names is not False and not options.to_predict
         self.notes: list[Note] = []
@@ -135,14 +136,12 @@ class _Encoding:
 
     def _cells(self, columns: Sequence[Column]) -> list[pa.Array]:
         """The cells of columns; raises `InputError` if one is missing or of another kind."""
-        table = self.batch.table
-        numbers = {name: number for number, name in enumerate(table.schema.names)}
         right: set[tuple[pa.DataType, str]] = set()
         chosen = []
         for column in columns:
-            if column.name not in numbers:
+            if column.name not in self.positions:
                 raise self._missing(column.name)
-            cells = table.column(numbers[column.name])
+            cells = self.batch.table.column(self.positions[column.name])
             kind = cells.type, column.kind
             if kind not in right and not suits(cells, column.kind):
                 raise InputError(
