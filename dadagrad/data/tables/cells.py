@@ -17,6 +17,7 @@ from pyarrow import types
 from dadagrad.data.blocks import Note
 from dadagrad.data.parquet.columns import is_list, is_text
 from dadagrad.errors import InputError
+from dadagrad.summary import number_text
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\\N")
 """Texts that stand for a missing number."""
@@ -213,6 +214,23 @@ def _whole_texts(numbers: pa.Array, texts: pa.Array) -> pa.Array:
     whole = pc.and_(pc.equal(pc.floor(floats), floats), pc.less(pc.abs(floats), 2.0**53))
     integers = pc.cast(pc.if_else(whole, floats, 0.0), pa.int64())
     return pc.if_else(whole, pc.cast(integers, pa.string()), texts)
+
+
+def to_labels(codes: NDArray[np.int64], texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Labels of the cells of `to_categories`, and the cells that have one.
+
+    They are (n_rows, 1) numbers, or (n_rows,) texts if one of them is no number.
+    """
+    numbers, wrong = to_numbers(texts)
+    if not (wrong & np.isnan(numbers)).any():
+        return numbers[codes, None], np.isfinite(numbers)[codes]
+    has_label = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)[codes]
+    exact = np.abs(numbers) < 2.0**53  # as in other batches, where all labels are numbers
+    named = [
+        number_text(number) if is_exact else BOOLEANS.get(text, text)
+        for text, number, is_exact in zip(texts.to_pylist(), numbers, exact, strict=True)
+    ]
+    return np.array(named, object)[codes], has_label
 
 
 def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +25,7 @@ from dadagrad.data.tables.cells import (
     suits,
     to_categories,
     to_days,
+    to_labels,
     to_matrix,
     to_numbers,
     to_texts,
@@ -34,7 +36,6 @@ from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.words import runs_of_words
 from dadagrad.errors import InputError
 from dadagrad.kernels import parsing
-from dadagrad.summary import number_text
 
 _NO_CELL = -1
 _FNV_PRIME = np.uint64(16777619)
@@ -106,6 +107,7 @@ class _Encoding:
         weights, weighted = self._weights()
         kept &= labelled & weighted
         n_rows = table.num_rows
+        lines = self.batch.lines or partial(np.arange, n_rows)
         indptr, ids = np.zeros(n_rows + 1, np.int64), np.zeros(0, np.int64)
         values = np.zeros(0, np.float32)
         if self.ids:
@@ -126,7 +128,7 @@ class _Encoding:
             names=tuple(self.names),
             skipped=self.batch.skipped,
             notes=tuple(self.notes[:MAX_NOTES]),
-            lines=self._lines() if self.options.keep_lines else None,
+            lines=lines() if self.options.keep_lines else None,
             n_lines=n_rows,
         )
         if kept.all():
@@ -180,22 +182,24 @@ class _Encoding:
         """Add a column that is not of plain numbers. Returns the right rows."""
         if column.is_date:
             times, wrong = to_times(cells)
+            numbers = to_days(times)
             self._add_parts_of_dates(column, times)
-            return self._add_numbers([column], [cells], to_days(times)[:, None], wrong[:, None])
-        if column.is_number:
+        elif column.is_number:
             numbers, wrong = to_numbers(cells)
-            numbers_or_null = pa.array(numbers, from_pandas=True)
-            self.coded[column.name] = self._add_category(
-                f"{column.name}=", numbers_or_null, missing=False
-            )
-            return self._add_numbers([column], [cells], numbers[:, None], wrong[:, None])
+            codes = pa.array(numbers, from_pandas=True)
+            self.coded[column.name] = self._add_category(f"{column.name}=", codes, missing=False)
+        else:
+            self._add_texts(column, cells)
+            return np.ones(len(cells), bool)
+        return self._add_numbers([column], [cells], numbers[:, None], wrong[:, None])
+
+    def _add_texts(self, column: Column, cells: pa.Array) -> None:
         if column.is_category:
             self.coded[column.name] = self._add_category(f"{column.name}=", cells, missing=True)
         elif column.kind == "words":
             self._add_words(column.name, cells)
         else:
             self._add_text(column.name, to_texts(cells))
-        return np.ones(len(cells), bool)
 
     def _add_numbers(
         self,
@@ -350,17 +354,7 @@ class _Encoding:
                 f"{table.schema.field(name).type}; it must be a number or a text"
             )
         codes, texts = to_categories(table.column(name))
-        numbers, wrong = to_numbers(texts)
-        if (wrong & np.isnan(numbers)).any():
-            has_label = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)[codes]
-            exact = np.abs(numbers) < 2.0**53  # as in other batches, where all labels are numbers
-            named = [
-                number_text(number) if is_exact else BOOLEANS.get(text, text)
-                for text, number, is_exact in zip(texts.to_pylist(), numbers, exact, strict=True)
-            ]
-            labels: NDArray[Any] = np.array(named, object)[codes]
-        else:
-            has_label, labels = np.isfinite(numbers)[codes], numbers[codes, None]
+        labels, has_label = to_labels(codes, texts)
         if to_predict:
             return labels, everywhere
 
@@ -385,9 +379,8 @@ class _Encoding:
                 raise self._missing(name)
             return None, np.ones(table.num_rows, bool)
         cells = table.column(name)
-        numbers = np.full(table.num_rows, np.nan)
-        if suits(cells, "number"):
-            numbers = to_numbers(cells)[0]
+        is_right = suits(cells, "number")
+        numbers = to_numbers(cells)[0] if is_right else np.full(table.num_rows, np.nan)
         right = (numbers >= 0) & (numbers <= np.finfo(np.float32).max)
 
         def problem(row: int) -> str:
@@ -399,14 +392,9 @@ class _Encoding:
         self._refuse_rows(~right, problem)
         return numbers.astype(np.float32), right
 
-    def _lines(self) -> NDArray[np.int64]:
-        lines = self.batch.lines
-        return np.arange(self.batch.table.num_rows) if lines is None else lines()
-
     def _tags(self) -> NDArray[np.object_] | None:
         name = self.encoder.row_name
         if name is None or name not in self.batch.table.schema.names:
             return None
         codes, texts = to_categories(self.batch.table.column(name))
-        tags: NDArray[np.object_] = texts.to_numpy(zero_copy_only=False)[codes]
-        return tags
+        return np.asarray(texts.to_numpy(zero_copy_only=False)[codes])
