@@ -24,7 +24,6 @@ from dadagrad.data.tables.cells import (
     is_value,
     to_days,
     to_matrix,
-    to_numbers,
     to_texts,
     to_times,
 )
@@ -130,13 +129,13 @@ def no_column(names: Sequence[str], name: str, needed_by: str, place: str) -> In
     return InputError(f"{place} has no column {shown(name)}, which {needed_by} names; {hint}")
 
 
-def find_label(
-    names: Sequence[str], options: Options, place: str, *, by_number: bool
+def _find_label(
+    names: Sequence[str], options: Options, place: str, indexes: Set[str], *, by_number: bool
 ) -> str | None:
     """Name of the label's column: the one chosen, one named "label", or else the first.
 
-    Only if `by_number`, as in files, does the first column stand for the label: the first but for
-    the index of a data frame.
+    Only if `by_number`, as in files, does the first column stand for the label: the first that is
+    none of the `indexes` of a data frame.
     """
     if options.no_labels:
         return None
@@ -145,7 +144,6 @@ def find_label(
     if "label" in names:
         return "label"
     if by_number:
-        indexes = _indexes(names, by_number=True)
         return next((name for name in names if name not in indexes), names[0])
     raise InputError(
         f"{place} has no column 'label'; its columns are "
@@ -174,11 +172,12 @@ def learn_columns(
     def find(option: str, name: int | str) -> str:
         return find_column(names, name, option, place)
 
-    label = find_label(names, options, place, by_number=by_number)
+    indexes = _indexes(names, by_number=by_number)
+    label = _find_label(names, options, place, indexes, by_number=by_number)
     row_name = None if options.id is None else find("--id", options.id)
     weight = None if options.weight is None else find("--weight", options.weight)
     others = label, row_name, weight
-    text = _find_text(names, options, place, others, by_number=by_number)
+    text = _find_text(names, options, place, others, indexes)
     ignored = {find("--ignore", name) for name in options.ignore}
     categories = {find("--categories", name) for name in options.categories}
     if options.columns is not None:
@@ -203,7 +202,6 @@ def learn_columns(
         n: _kind(head.column(n), numbers.get(n), n, place) for n in features if n not in kinds
     }
     if options.columns is None:
-        indexes = _indexes(names, by_number=by_number)
         features = _informative(features, kinds, chosen, indexes, head, place)
     if label in features:
         raise InputError(f"{place}: --columns has the label {shown(label or '')}; leave it out")
@@ -226,13 +224,11 @@ def _find_text(
     options: Options,
     place: str,
     others: tuple[str | None, ...],
-    *,
-    by_number: bool,
+    indexes: Set[str],
 ) -> str | None:
     """Name of the column of a text: that chosen, or in the format "text" that beside `others`."""
     column = options.text_column
     if column is None and options.format == "text":
-        indexes = _indexes(names, by_number=by_number)
         left = [name for name in names if name not in others and name not in indexes]
         column = left[0] if len(left) == 1 else int(others[0] is not None)
     if column is None:
@@ -275,13 +271,11 @@ _Numbers = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 
 def _numbers(head: pa.RecordBatch, names: Sequence[str]) -> dict[str, _Numbers]:
-    """The numbers in the columns, of those `names`, that are of numbers or texts."""
+    """The numbers in the columns, of those `names`, that are of numbers, of texts or empty."""
     columns = {name: head.column(name) for name in names}
-    columns = {
-        name: cells
-        for name, cells in columns.items()
-        if is_number(cells.type) or is_text(cells.type)
-    }
+    for name, kind in [(name, cells.type) for name, cells in columns.items()]:
+        if not (is_number(kind) or is_text(kind) or types.is_null(kind)):
+            del columns[name]
     if not columns:
         return {}
     numbers, wrong = to_matrix(list(columns.values()))
@@ -292,10 +286,7 @@ def _with_offset(column: Column, cells: pa.Array, numbers: Mapping[str, _Numbers
     """`column` with the median of its first `cells` if they are far from 0 for their spread."""
     if not column.is_number:
         return column
-    if column.is_date:
-        values = to_days(to_times(cells)[0])
-    else:
-        values = numbers[column.name][0] if column.name in numbers else to_numbers(cells)[0]
+    values = to_days(to_times(cells)[0]) if column.is_date else numbers[column.name][0]
     center, scale = scale_of(values[np.isfinite(values)])
     return replace(column, offset=center) if abs(center) > _FAR * scale else column
 
