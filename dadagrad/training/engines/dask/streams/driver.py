@@ -209,7 +209,7 @@ class StreamDriver(DaskDriver):
 
     def _gather(self) -> None:
         """Get the whole state from its holders, at the begin of a round."""
-        for number, part in enumerate(self._holders.call(ShardStore.states, self._state.t)):
+        for number, part in enumerate(self._holders.call(ShardStore.state_of, self._state.t)):
             self._state.push_features(self._holders.features(number), part)
         self._base = self._base_here()
 
@@ -249,5 +249,5 @@ class StreamDriver(DaskDriver):
     def _count_nonzeros(self) -> int:
         """See `Report`."""
         best = best_setting(self._coordinator.place.passes)
-        counts = self._holders.call(ShardStore.counts, self._state.t)
+        counts = self._holders.call(ShardStore.count, self._state.t)
         return sum(int(of_settings[best]) for of_settings in counts)

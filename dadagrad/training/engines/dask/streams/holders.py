@@ -111,17 +111,17 @@ class Holders:
     def call(
         self, operation: Operation, t: float, *others: Any, patience: float = 0.0
     ) -> list[Any]:
-        """Call a method of the first holders of all shards; its results, in the order of these.
+        """Call a method for each shard on its first holder; the results, in the order of shards.
 
         It may wait for a store with so much `patience`, in seconds. Raises `RoundLost` if one of
         the holders does not answer.
         """
         by_worker = self.layout.by_first_holder()
         arguments = {
-            worker: (self.layout.version, t, numbers, *others)
+            worker: (self.layout.version, t, numbers, operation, *others)
             for worker, numbers in by_worker.items()
         }
-        answers = self._ask_all(operation, arguments, arguments.keys(), patience)
+        answers = self._ask_all(ShardStore.call_each, arguments, arguments.keys(), patience)
         results: dict[int, Any] = {}
         for worker, numbers in by_worker.items():
             results |= dict(zip(numbers, answers[worker], strict=True))

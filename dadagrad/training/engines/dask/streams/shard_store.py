@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -85,50 +85,45 @@ class ShardStore(Peer):
                     (state,) = self.ask(layout.version, [request])
             self._shards[number] = Shard(start, state, layout.version.round)
 
-    def states(self, version: Version, t: float, numbers: list[int]) -> list[State]:
-        """The states of the features of some shards, at the t of the run."""
-        states = [self._shard(number, version).state for number in numbers]
-        for state in states:
-            state.t = t
-        return states
+    def call_each(
+        self, version: Version, t: float, numbers: list[int], operation: Operation, *others: Any
+    ) -> list[Any]:
+        """Call a method for each of some shards, one after the other, at the t of the run."""
+        shards = [self._shard(number, version) for number in numbers]
+        for shard in shards:
+            shard.state.t = t
+        return [
+            operation(self, number, shard, *others)
+            for number, shard in zip(numbers, shards, strict=True)
+        ]
 
-    def weights(
-        self, version: Version, t: float, numbers: list[int]
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """The features of some shards whose weights at `t` are not all 0, and the weights."""
-        return list(self._weights(version, t, numbers))
+    def state_of(self, number: int, shard: Shard) -> State:
+        """The state of the features of a shard."""
+        return shard.state
 
-    def write_weights(
-        self, version: Version, t: float, numbers: list[int], url: str, folder: str
-    ) -> list[StoredWeights]:
-        """Write the weights of some shards into a `folder` of a model, one shard after the other.
+    def weights(self, number: int, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The features of a shard whose weights are not all 0, and the weights."""
+        ids, weights = shard.state.nonzero_weights(self.problem)
+        return ids + shard.start, weights
+
+    def count(self, number: int, shard: Shard) -> NDArray[np.int64]:
+        """The number of weights other than 0 in a shard, for each setting."""
+        return count_nonzeros(self.problem, shard.state)
+
+    def write_weights(self, number: int, shard: Shard, url: str, folder: str) -> StoredWeights:
+        """Write the weights of a shard into a `folder` of a model.
 
         Raises `StorageError` if the folder is not there, or no longer: a client that is stopped
         removes it.
         """
-        written = []
-        for number, (ids, weights) in zip(numbers, self._weights(version, t, numbers), strict=True):
-            storage, weights = shared_storage(url, folder), unscaled(self.problem, ids, weights)
-            written.append(StoredWeights.write(storage, f"{folder}/{number:04d}", ids, weights))
-        return written
+        ids, weights = self.weights(number, shard)
+        weights = unscaled(self.problem, ids, weights)
+        storage = shared_storage(url, folder)
+        return StoredWeights.write(storage, f"{folder}/{number:04d}", ids, weights)
 
-    def _weights(
-        self, version: Version, t: float, numbers: list[int]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        for number, state in zip(numbers, self.states(version, t, numbers), strict=True):
-            ids, weights = state.nonzero_weights(self.problem)
-            yield ids + self._shards[number].start, weights
-
-    def counts(self, version: Version, t: float, numbers: list[int]) -> list[NDArray[np.int64]]:
-        """The number of weights other than 0 at `t` in each of some shards, for each setting."""
-        return [count_nonzeros(self.problem, state) for state in self.states(version, t, numbers)]
-
-    def write(
-        self, version: Version, t: float, numbers: list[int], url: str, folder: str
-    ) -> list[tuple[ArrayRecord, ...]]:
-        """Write some shards into a checkpoint; see `write_shard`."""
-        states = zip(numbers, self.states(version, t, numbers), strict=True)
-        return [write_shard(url, folder, number, state.feature_arrays) for number, state in states]
+    def write(self, number: int, shard: Shard, url: str, folder: str) -> tuple[ArrayRecord, ...]:
+        """Write a shard into a checkpoint; see `write_shard`."""
+        return write_shard(url, folder, number, shard.state.feature_arrays)
 
     # Learning from stretches.
 
