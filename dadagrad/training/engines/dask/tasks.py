@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar
 
 from distributed import get_worker
+from zict import LRU
 
 from dadagrad._version import __version__
 from dadagrad.clusters import naming_worker
@@ -27,7 +27,7 @@ from dadagrad.errors import DadagradError, InputError, StorageError
 from dadagrad.problem import Problem
 from dadagrad.storage.memory import resident
 from dadagrad.training.engines.dask.messages import Reply
-from dadagrad.training.engines.dask.partition_cache import PartitionCache
+from dadagrad.training.engines.dask.partition_cache import Key, PartitionCache, Read
 from dadagrad.training.engines.warm_up import compile_kernels
 from dadagrad.training.memory.workers import cache_bytes
 from dadagrad.training.schedule.base import Slice
@@ -60,17 +60,15 @@ class Job:
                 f"the worker has dadagrad {__version__}, and the run is of {self.release}; "
                 "install the same release there as here"
             )
-        data = self.data
-        if isinstance(data, SkippingDataset):
+        load = partial(partitions().load, *self._reading(partition, measured))
+        if isinstance(self.data, SkippingDataset):
             # The replacement of a skipped partition is not cached: other runs do not want it.
-            return data.guarded(partition, lambda: self._load(data.source, partition, measured))
-        return self._load(data, partition, measured)
+            return self.data.guarded(partition, load)
+        return load()
 
     def read_ahead(self, partition: int, measured: Measured) -> None:
         """Begin to read a partition that will be wanted."""
-        data = self.data.source if isinstance(self.data, SkippingDataset) else self.data
-        read = partial(_read, data, partition, measured)
-        partitions().read_ahead((self.digest, partition), read)
+        partitions().read_ahead(*self._reading(partition, measured))
 
     def done_with(self, slice_: Slice) -> None:
         """Let go of the partition of a slice if it was the last of the run."""
@@ -93,18 +91,19 @@ class Job:
             **others,
         )
 
-    def _load(self, data: Dataset, partition: int, measured: Measured) -> Rows:
-        read = partial(_read, data, partition, measured)
-        return partitions().load((self.digest, partition), read)
+    def _reading(self, partition: int, measured: Measured) -> tuple[Key, Read]:
+        """Return the key of a partition in the cache of a worker, and what reads it."""
+        data = self.data.source if isinstance(self.data, SkippingDataset) else self.data
 
+        def read() -> Rows:
+            with measured("read", partition=partition):
+                return data.read(partition)
 
-def _read(data: Dataset, partition: int, measured: Measured) -> Rows:
-    with measured("read", partition=partition):
-        return data.read(partition)
+        return (self.digest, partition), read
 
 
 _cache: PartitionCache | None = None
-_jobs: OrderedDict[str, Job] = OrderedDict()
+_jobs: LRU[str, Job] = LRU(MAX_JOBS, {})
 _lock = threading.Lock()
 
 
@@ -165,9 +164,6 @@ def _job_of(work: Work, job: Job | None) -> Job | None:
     with _lock:
         if job is not None:
             _jobs[work.run] = job
-            _jobs.move_to_end(work.run)
-            while len(_jobs) > MAX_JOBS:
-                _jobs.popitem(last=False)
         job = _jobs.get(work.run)
     if job is not None and isinstance(job.data, SkippingDataset):
         job.data.skip(work.skipped)
