@@ -128,7 +128,7 @@ class BatchDriver(DaskDriver):
 
         # Computations go before reading, even if they are submitted later.
         work = OpenWork(self._run, skipped_partitions(self._data), opens)
-        self._pending.submit(to_events, worker, open_partitions, work, with_job=True, priority=-1)
+        self._pending.submit(to_events, open_partitions, work, worker, with_job=True, priority=-1)
 
     def _note_closed(self, reading: int) -> None:
         del self._vocabularies[reading]
@@ -159,7 +159,7 @@ class BatchDriver(DaskDriver):
                     raise TrainingError(" and again: ".join(errors))
                 logger.warning("%s; it is computed again", error)
                 another = self._placement.another(reply.worker)
-                self._pending.submit(to_events, another, compute_slices, work)
+                self._pending.submit(to_events, compute_slices, work, another)
                 return []
             events: list[Event] = []
             answers = zip(computes, results, reply.touched, strict=True)
@@ -173,7 +173,7 @@ class BatchDriver(DaskDriver):
                 events.append(Computed(instruction.task, (result,)))
             return events
 
-        self._pending.submit(to_events, worker, compute_slices, work)
+        self._pending.submit(to_events, compute_slices, work, worker)
 
     def _validate(self, computes: list[Compute], results: list[Result], worker: str) -> str | None:
         """Explain which result of a worker is wrong, and why; None if all can be right."""

@@ -15,6 +15,7 @@ import queue
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from distributed import Client, Future, KilledWorker, as_completed
@@ -50,7 +51,7 @@ class _Task:
     future: Future[Any]
     to_events: ToEvents
     worker: str | None
-    submit_again: Callable[[str | None, int], None]
+    submit_again: Callable[..., None]
     n_paused: int
     finished: float | None = None
     times_stuck: int = 0
@@ -101,9 +102,9 @@ class PendingTasks:
     def submit(
         self,
         to_events: ToEvents,
-        worker: str | None,
         function: Callable[..., Any],
         work: object,
+        worker: str | None,
         *,
         with_job: bool = False,
         priority: int = 0,
@@ -125,14 +126,8 @@ class PendingTasks:
             workers=None if worker is None else [worker],
             allow_other_workers=worker is not None,
         )
-
-        def submit_again(worker: str | None, n_paused: int) -> None:
-            self.submit(
-                to_events, worker, function, work,
-                with_job=True, priority=priority, n_paused=n_paused,
-            )  # fmt: skip
-
-        self._tasks[key] = _Task(future, to_events, worker, submit_again, n_paused)
+        again = partial(self.submit, to_events, function, work, with_job=True, priority=priority)
+        self._tasks[key] = _Task(future, to_events, worker, again, n_paused)
         self._completed.add(future)
 
     def next_result(self) -> tuple[Future[Any], ToEvents, Any] | None:
@@ -157,7 +152,7 @@ class PendingTasks:
             self.monitor.check()
             raise run_lost("the scheduler was restarted, or gave up a task for another reason")
         if result is None:
-            task.submit_again(task.worker, task.n_paused)
+            task.submit_again(task.worker, n_paused=task.n_paused)
             return None
         return future, task.to_events, result
 
@@ -174,7 +169,7 @@ class PendingTasks:
                     if n_paused > MAX_PAUSED:
                         details = f"{key}, submitted again {MAX_PAUSED} times"
                         raise _out_of_memory("pausing", details)
-                    task.submit_again(None, n_paused)
+                    task.submit_again(None, n_paused=n_paused)
 
     def _fetch_again(self) -> None:
         """Fetch finished results again that do not arrive."""

@@ -161,7 +161,7 @@ class StreamDriver(DaskDriver):
                 for compute, results in zip(computes, reply.results, strict=True)
             ]
 
-        self._pending.submit(to_events, worker, learn_stretches, work)
+        self._pending.submit(to_events, learn_stretches, work, worker)
 
     # Recovery.
 
