@@ -375,7 +375,7 @@ class Run:
             "stopped_by": None if watcher.stopped_by is None else watcher.stopped_by.name,
             "checkpoints": checkpoints,
             "curve": start.curve.to_json(),
-            "seconds_by_part": watcher.seconds_by_part,
+            "seconds_by_part": watcher.trace.seconds,
             **facts,
             **constant_metrics(self.problem, self.readable),
         }

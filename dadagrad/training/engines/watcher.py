@@ -47,7 +47,7 @@ class Watcher:
         self.save_every = None if saver is None else saver.every
         self._seconds_before = seconds_before
         self._holdout = holdout or HoldoutRecord()
-        self._trace = trace or Trace()
+        self.trace = trace or Trace()
         self.writer: ModelWriter | None = None
         self.stopped_by: signal.Signals | None = None
         self.result: TrainResult | None = None
@@ -115,11 +115,6 @@ class Watcher:
         since = time.monotonic() - self._begun if self._ready else 0.0
         return self._seconds_before + since
 
-    @property
-    def seconds_by_part(self) -> dict[str, float]:
-        """See `RoundEvent`."""
-        return self._trace.seconds
-
     def request(self) -> SaveRequested | StopRequested | None:
         """Return the next event for the coordinator, if any.
 
@@ -143,7 +138,7 @@ class Watcher:
             self._send_round(instruction)
         elif self._saver is not None:
             self._last_save = time.monotonic()
-            with self._trace.measured("save"):
+            with self.trace.measured("save"):
                 self._saver.submit_state(instruction, self.seconds)
 
     def _send_round(self, report: Report) -> None:
@@ -164,7 +159,7 @@ class Watcher:
             rows_done / max(elapsed, 1e-9),
             losses[-1] if losses else None,
             report.count_nonzeros,
-            self.seconds_by_part,
+            self.trace.seconds,
             self.n_workers,
         )
         for callback in self._callbacks:

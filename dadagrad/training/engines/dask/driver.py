@@ -42,7 +42,6 @@ from dadagrad.training.messages import (
     Report,
     Save,
 )
-from dadagrad.training.trace import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -67,15 +66,10 @@ class DaskDriver(ABC):
     _forget = staticmethod(forget)
 
     def __init__(
-        self,
-        client: Client,
-        data: Dataset,
-        coordinator: Coordinator,
-        watcher: Watcher,
-        trace: Trace,
+        self, client: Client, data: Dataset, coordinator: Coordinator, watcher: Watcher
     ) -> None:
         self._client = client
-        self._trace = trace
+        self._trace = watcher.trace
         self._data = data
         self._coordinator = coordinator
         self._watcher = watcher

@@ -69,7 +69,7 @@ class DaskEngine(Engine):
         cannot run a task or is lost.
         """
         kind = StreamDriver if coordinator.problem.online else BatchDriver
-        driver: DaskDriver = kind(self.client, self._data, coordinator, watcher, self.trace)
+        driver: DaskDriver = kind(self.client, self._data, coordinator, watcher)
         try:
             return driver.run()
         finally:
