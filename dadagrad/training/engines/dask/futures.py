@@ -61,12 +61,12 @@ class PendingTasks:
     """Tasks of `run` whose results have not arrived; they share a `job`.
 
     A worker that does not know the job returns None, and gets the task again with the job.
-    `threads` are the addresses of the running workers, and their threads.
+    `threads` are the addresses of the running workers of `client`, and their threads.
     """
 
     def __init__(self, client: Client, run: str, job: object) -> None:
-        self._client = client
-        self._run = run
+        self.client = client
+        self.run = run
         self.threads: dict[str, int] = client.nthreads()
         # The result of a task is sent to workers once, and made again if its worker is lost.
         self._job = client.submit(identity, job, key=f"dadagrad-job-{run}", pure=False)
@@ -88,7 +88,7 @@ class PendingTasks:
 
     def drop(self) -> None:
         """Drop all tasks: their results never arrive."""
-        self._client.cancel([task.future for task in self._tasks.values()])
+        self.client.cancel([task.future for task in self._tasks.values()])
         self._tasks.clear()
 
     def look_for_workers(self) -> None:
@@ -115,8 +115,8 @@ class PendingTasks:
         `n_paused` counts the submissions before that were stuck while workers paused.
         """
         self._count += 1
-        key = f"dadagrad-{function.__name__}-{self._run}-{self._count}"
-        future = self._client.submit(
+        key = f"dadagrad-{function.__name__}-{self.run}-{self._count}"
+        future = self.client.submit(
             function,
             *((work, self._job) if with_job else (work,)),
             key=key,
@@ -164,7 +164,7 @@ class PendingTasks:
                 task.times_stuck += 1
                 if task.times_stuck >= STUCK_ANSWERS:
                     del self._tasks[key]
-                    self._client.cancel([task.future])
+                    self.client.cancel([task.future])
                     n_paused = task.n_paused + some_pause
                     if n_paused > MAX_PAUSED:
                         details = f"{key}, submitted again {MAX_PAUSED} times"

@@ -75,7 +75,7 @@ class StreamDriver(DaskDriver):
         self._stored = state.shards if isinstance(state, StoredState) else ()
         edges = state.edges if isinstance(state, StoredState) else None
         problem = self._coordinator.problem
-        self._holders = Holders(self._client, self._run, problem, self._pending, edges)
+        self._holders = Holders(problem, self._pending, edges)
         self._failures: list[str] = []
         self._failed_at = self._n_retired = 0
         self._base = self._base_here()

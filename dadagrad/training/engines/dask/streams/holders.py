@@ -12,7 +12,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from distributed import Client
 from numpy.typing import NDArray
 
 from dadagrad.clusters import seconds
@@ -53,15 +52,8 @@ class Holders:
     """
 
     def __init__(
-        self,
-        client: Client,
-        run: str,
-        problem: Problem,
-        pending: PendingTasks,
-        edges: NDArray[np.int64] | None,
+        self, problem: Problem, pending: PendingTasks, edges: NDArray[np.int64] | None
     ) -> None:
-        self._client = client
-        self._run = run
         self._problem = problem
         self._pending = pending
         self._asked: Set[str] = frozenset()  # workers, to hold the shards
@@ -180,7 +172,7 @@ class Holders:
         Raises `RoundLost` if one of them does not.
         """
         threads = {worker: self._pending.threads.get(worker, 1) for worker in workers}
-        n_each = min(n_holders(self._problem, workers_of(self._client)), len(threads))
+        n_each = min(n_holders(self._problem, workers_of(self._pending.client)), len(threads))
         holders = choose_holders(len(self.layout.edges) - 1, threads, present_at, n_each)
         sources: dict[str, dict[int, Source]] = {worker: {} for worker in workers}
         for number, chosen in enumerate(holders):
@@ -222,9 +214,9 @@ class Holders:
         """
 
         def ask(worker: str) -> Any:
-            answers = self._client.run(
+            answers = self._pending.client.run(
                 on_store,
-                self._run,
+                self._pending.run,
                 problem,
                 operation,
                 *arguments[worker],
