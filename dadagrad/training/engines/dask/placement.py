@@ -1,7 +1,6 @@
 """Preferred worker of each task: the worker that has read the rows.
 
-No bit of a model depends on it. Open partitions are spread evenly over the workers, and steps are
-cut into no more tasks than pays.
+No bit of a model depends on it. Open partitions are spread evenly over the workers.
 """
 
 from __future__ import annotations
@@ -9,24 +8,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from dadagrad.clusters import count
 from dadagrad.training.schedule.base import Slice
-
-
-def worthwhile_tasks(work: float) -> int:
-    """Return the greatest useful number of tasks for a step.
-
-    `work` is its number of non-zeros, times outputs. A task costs 2 to 3 ms of the machines' time,
-    in which a worker does the work of ``dadagrad.task-work``.
-    """
-    return max(1, round(work / count("task-work", 1)))
 
 
 class Placement:
     """Workers that have the open partitions.
 
     `threads` are the addresses of the workers and their threads, `tasks` is the greatest number of
-    tasks of a step.
+    tasks that a step is cut into.
     """
 
     def __init__(self, threads: Mapping[str, int], tasks: int) -> None:
