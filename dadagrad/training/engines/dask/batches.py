@@ -19,7 +19,7 @@ from dadagrad.training.engines.dask.messages import Reply, Touched, n_bytes, val
 from dadagrad.training.engines.dask.tasks import Job, Work, with_job
 from dadagrad.training.messages import Compute, Computed, Event, Open, Opened, Result
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.slices import FeatureSlice, SentFeatures, SharedFeatures
+from dadagrad.training.state.slices import FeatureSlice, SharedFeatures
 from dadagrad.training.trace import Measured
 from dadagrad.training.worker.compute import compute, touched
 
@@ -35,15 +35,9 @@ class OpenWork(Work):
 
 @dataclass(frozen=True, slots=True)
 class SliceWork(Work):
-    """Slices of one step, for one task.
+    """Slices of one step, for one task, with the weights that they need."""
 
-    The `inputs` of slices are weights. The worker reports the features that the slice `following`
-    it in its partition touches.
-    """
-
-    slices: tuple[Slice, ...]
-    inputs: tuple[SentFeatures, ...]
-    following: tuple[Slice | None, ...]
+    computes: tuple[Compute, ...]
 
 
 @with_job
@@ -67,23 +61,27 @@ def compute_slices(work: SliceWork, job: Job) -> Reply:
     """
     measured = Measured(get_worker().address)
     results, positions = [], []
-    for slice_, weights, following in zip(work.slices, work.inputs, work.following, strict=True):
+    for each in work.computes:
+        (slice_,), following = each.slices, each.following
         rows = job.rows(slice_.partition, measured)
         with measured("learn", reading=slice_.reading, rows=slice_.n_rows):
-            result = compute(job.problem, rows, slice_, weights, job.place_of(slice_))
-        results.append(_packed(result, rows))
+            result = compute(job.problem, rows, slice_, each.input, job.place_of(slice_))
+        places = common(rows.vocabulary, _change(result).ids)[0]
+        results.append(_with_ids(result, pack(places.astype(np.int32))))
         job.done_with(slice_)
         positions.append(None if following is None else _touched(rows, following))
-    partitions = [each.partition for each in work.slices]
+    partitions = [each.slices[0].partition for each in work.computes]
     return job.reply(partitions, results, touched=tuple(positions), tasks=measured.tasks)
 
 
-def _packed(result: Result, rows: Rows) -> Result:
-    """Return a gradient with packed positions in the vocabulary in place of features."""
+def _change(result: Result) -> FeatureSlice[Any]:
     assert isinstance(result.change, FeatureSlice)
-    positions = common(rows.vocabulary, result.change.ids)[0]
-    packed = FeatureSlice(pack(positions.astype(np.int32)), result.change.content)
-    return replace(result, change=packed)
+    return result.change
+
+
+def _with_ids(result: Result, ids: NDArray[Any]) -> Result:
+    """Return a gradient with other `ids`: features, positions in the vocabulary, or packed ones."""
+    return replace(result, change=replace(_change(result), ids=ids))
 
 
 def _touched(rows: Rows, slice_: Slice) -> Touched:
@@ -135,23 +133,16 @@ class BatchDriver(DaskDriver):
 
     def _send(self, worker: str | None, computes: list[Compute]) -> None:
         """Submit some slices of a step as one task."""
-        slices = tuple(each.slices[0] for each in computes)
-        inputs = tuple(self._weights_to_send(each) for each in computes)
-        following = tuple(each.following for each in computes)
-        skipped = skipped_partitions(self._data)
-        work = SliceWork(self._run, skipped, slices, inputs, following)
-        self.bytes_moved += sum(map(n_bytes, inputs))
+        sent = tuple(map(self._with_weights, computes))
+        work = SliceWork(self._run, skipped_partitions(self._data), sent)
         errors: list[str] = []
 
         def to_events(reply: Reply) -> list[Event]:
             self._note(reply)
-            size = sum(map(n_bytes, reply.results))
+            size = sum(each.change.ids.nbytes + n_bytes(each.change) for each in reply.results)
             self._spent_bytes += size
             self.bytes_moved += size
-            results = []
-            for result in reply.results:
-                ids = unpack(result.change.ids, np.int32)
-                results.append(replace(result, change=replace(result.change, ids=ids)))
+            results = [_with_ids(each, unpack(each.change.ids, np.int32)) for each in reply.results]
             error = self._validate(computes, results, reply.worker)
             if error is not None:
                 errors.append(error)
@@ -168,9 +159,8 @@ class BatchDriver(DaskDriver):
                 self._placement.read_by(slice_.reading, slice_.partition, reply.worker)
                 if instruction.following is not None:
                     self._note_touched(instruction.following, positions)
-                ids = look_up(self._vocabularies[slice_.reading], result.change.ids)
-                result = replace(result, change=replace(result.change, ids=ids))
-                events.append(Computed(instruction.task, (result,)))
+                ids = look_up(self._vocabularies[slice_.reading], _change(result).ids)
+                events.append(Computed(instruction.task, (_with_ids(result, ids),)))
             return events
 
         self._pending.submit(to_events, compute_slices, work, worker)
@@ -190,12 +180,14 @@ class BatchDriver(DaskDriver):
                 )
         return None
 
-    def _weights_to_send(self, instruction: Compute) -> SentFeatures:
-        """Return the weights that a slice needs, to be sent."""
+    def _with_weights(self, instruction: Compute) -> Compute:
+        """Return an instruction with the weights that its slice needs, to be sent."""
         assert isinstance(instruction.input, SharedFeatures)
         (slice_,) = instruction.slices
         positions = self._touched.pop((slice_.reading, slice_.start), None)
-        return instruction.input.send(self._vocabularies[slice_.reading], positions)
+        weights = instruction.input.send(self._vocabularies[slice_.reading], positions)
+        self.bytes_moved += n_bytes(weights)
+        return replace(instruction, input=weights)
 
     def _note_touched(self, slice_: Slice, positions: Touched) -> None:
         """Store the positions that a later slice touches until its weights are sent."""

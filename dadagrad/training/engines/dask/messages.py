@@ -64,13 +64,9 @@ def _in_frames(reply: Reply) -> tuple[dict[str, Any], list[Any]]:
 register_serialization(Reply, _in_frames, pickle_loads)
 
 
-def n_bytes(message: SentFeatures | Result) -> int:
-    """Return the size of the arrays of a message."""
-    if isinstance(message, SentFeatures):
-        return sum(array.nbytes for array in message.content.arrays.values())
-    change = message.change
-    assert isinstance(change, FeatureSlice)
-    return sum(array.nbytes for array in (change.ids, *change.content.arrays.values()))
+def n_bytes(message: SentFeatures | FeatureSlice[Any]) -> int:
+    """Return the size of the numbers of a message."""
+    return sum(array.nbytes for array in message.content.arrays.values())
 
 
 def validate(
