@@ -41,7 +41,7 @@ class Watcher:
         trace: Trace | None = None,
     ) -> None:
         self.run = run
-        self._callbacks = () if run is None else callbacks
+        self._callbacks = callbacks
         self._saver = saver
         self._save_seconds = None if saver is None else saver.seconds
         self.save_every = None if saver is None else saver.every
@@ -76,9 +76,9 @@ class Watcher:
         """
         try:
             yield
-            if self._saver is not None and self._callbacks:
+            if self._saver is not None:
                 self._saver.wait()
-                self._send_checkpoints()
+                self._send_checkpoints(self._saver)
         except BaseException as error:
             self._send_end(error)
             raise
@@ -100,10 +100,9 @@ class Watcher:
         if first is not None and first is not error:
             raise first
 
-    def _send_checkpoints(self) -> None:
-        if self._saver is None or self.run is None:
-            return
-        for saved in self._saver.committed():
+    def _send_checkpoints(self, saver: CheckpointSaver) -> None:
+        assert self.run is not None, "checkpoints come with a run"
+        for saved in saver.committed():
             rows = sum(metrics["rows"] for metrics in saved.meta.get("passes", ()))
             event = CheckpointEvent(self.run, saved.step, rows, saved.key, saved.nbytes)
             for callback in self._callbacks:
@@ -122,7 +121,7 @@ class Watcher:
         """
         if self._saver is not None:
             self._saver.check()
-            self._send_checkpoints()
+            self._send_checkpoints(self._saver)
         if self.stopped_by is not None and not self._stop_requested:
             self._stop_requested = True
             return StopRequested()
@@ -144,19 +143,18 @@ class Watcher:
     def _send_round(self, report: Report) -> None:
         # A cluster that loses a worker may make a round again.
         place = report.place
-        if self.run is None or not self._callbacks or place.cursor <= self._reported:
+        if self.run is None or place.cursor <= self._reported:
             return
         self._reported = place.cursor
-        elapsed = time.monotonic() - self._begun
-        rows_done = place.rows - self.run.rows_done
+        seconds, rows = self.seconds, place.rows - self.run.rows_done
         losses = self._holdout.losses
         event = RoundEvent(
             self.run,
             place.steps,
             place.cursor,
             tuple(map(self.convert, place.passes)),
-            self._seconds_before + elapsed,
-            rows_done / max(elapsed, 1e-9),
+            seconds,
+            rows / max(seconds - self._seconds_before, 1e-9),
             losses[-1] if losses else None,
             report.count_nonzeros,
             self.trace.seconds,
