@@ -52,16 +52,8 @@ class Reply:
     n_bytes: int = 0
 
 
-def _in_frames(reply: Reply) -> tuple[dict[str, Any], list[Any]]:
-    """Serialize a reply without copies of its arrays, as Dask does between workers.
-
-    For the scheduler Dask would copy them into the message, on the thread of the event loop.
-    """
-    header, frames = pickle_dumps(reply)
-    return header, frames
-
-
-register_serialization(Reply, _in_frames, pickle_loads)
+# Without this, Dask copies the arrays of a reply into the message, on the thread of the event loop.
+register_serialization(Reply, pickle_dumps, pickle_loads)
 
 
 def n_bytes(message: SentFeatures | FeatureSlice[Any]) -> int:
