@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
+from itertools import starmap
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -33,14 +34,6 @@ class Version(NamedTuple):
     round: int
 
 
-class Request(NamedTuple):
-    """A call of an `operation` on another `worker`, or on this one."""
-
-    worker: str
-    operation: Operation
-    arguments: tuple[Any, ...]
-
-
 class Peer:
     """A `worker` in one `run`, which sends requests to the others and answers theirs."""
 
@@ -60,19 +53,21 @@ class Peer:
         """Address of this worker."""
         return str(self._worker.address)
 
-    def ask(self, version: Version, requests: Iterable[Request]) -> list[Any]:
-        """Send requests at the same time, and return their answers.
+    def ask(
+        self, version: Version, operation: Operation, arguments: Mapping[str, Any]
+    ) -> list[Any]:
+        """Call an operation on workers at the same time, with an argument for each; the answers.
 
         Raises `RoundLost` if a worker does not answer within ``dadagrad.worker-ttl``, or cannot, or
         `cancel` is called meanwhile, or was before for a later epoch.
         """
-        pending = list(requests)
-        if not pending:
+        if not arguments:
             return []
 
         async def gather() -> list[Any]:
             async with asyncio.timeout(seconds("worker-ttl")):
-                return await asyncio.gather(*map(self._ask, pending))
+                ask = partial(self._ask, operation, version)
+                return await asyncio.gather(*starmap(ask, arguments.items()))
 
         loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
         waiting = asyncio.run_coroutine_threadsafe(gather(), loop)
@@ -118,11 +113,10 @@ class Peer:
         except RoundLost as lost:
             return lost
 
-    async def _ask(self, request: Request) -> Any:
-        worker, operation, arguments = request
+    async def _ask(self, operation: Operation, version: Version, worker: str, argument: Any) -> Any:
         if worker == self.address:
-            return await self.answer(operation, *arguments)
-        sent = packed((operation, arguments))
+            return await self.answer(operation, version, argument)
+        sent = packed((operation, (version, argument)))
         received = await self._worker.rpc(worker).dadagrad(run=self._run, request=sent)
         with self._bytes_lock:
             self._n_bytes += len(_array_of(sent)) + len(_array_of(received))

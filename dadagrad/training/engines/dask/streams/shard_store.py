@@ -28,7 +28,6 @@ from dadagrad.training.engines.dask.messages import wrong_features
 from dadagrad.training.engines.dask.streams.peers import (
     Operation,
     Peer,
-    Request,
     Version,
     packed,
     unpacked,
@@ -81,8 +80,7 @@ class ShardStore(Peer):
                 case StoredShard():
                     state = State.zero(self.problem, 0).with_features(source.read())
                 case str():
-                    request = Request(source, ShardStore.state, (layout.version, number))
-                    (state,) = self.ask(layout.version, [request])
+                    (state,) = self.ask(layout.version, ShardStore.state, {source: number})
             self._shards[number] = Shard(start, state, layout.version.round)
 
     def call_each(
@@ -156,11 +154,7 @@ class ShardStore(Peer):
                 shard.state.pull_into(ids[part] - shard.start, state, part)
             else:
                 requested[holders[0]][number] = pack(ids[part])
-        requests = [
-            Request(holder, ShardStore.features, (layout.version, ids_of_shards))
-            for holder, ids_of_shards in requested.items()
-        ]
-        for answer in self.ask(layout.version, requests):
+        for answer in self.ask(layout.version, ShardStore.features, requested):
             for number, arrays in answer.items():
                 for name, array in state.feature_arrays.items():
                     if array.shape[1]:
@@ -176,12 +170,11 @@ class ShardStore(Peer):
             wrong = wrong_features(change, self.problem.n_features, diverged)
             if wrong is not None:
                 raise RoundLost(f"the changes of a stream cannot be right: {wrong}")
-        requests = []
+        sent = {}
         for worker, numbers in layout.by_first_holder().items():
             ranges = [layout.edges[number : number + 2] for number in numbers]
-            parts = {key: _between(change, ranges) for key, change in changes.items()}
-            requests.append(Request(worker, ShardStore.receive, (layout.version, parts)))
-        self.ask(layout.version, requests)
+            sent[worker] = {key: _between(change, ranges) for key, change in changes.items()}
+        self.ask(layout.version, ShardStore.receive, sent)
 
     # Merges.
 
@@ -205,7 +198,6 @@ class ShardStore(Peer):
 
     def _merge_shards(self, layout: Layout, merging: MergeRemotely, numbers: list[int]) -> None:
         """Merge some shards, and send the numbers that they have then to the second holders."""
-        version = layout.version
         with self._lock:
             if not self._changes.keys() >= set(merging.keys):
                 raise RoundLost(f"worker {self.address} has not all that the streams changed")
@@ -215,11 +207,7 @@ class ShardStore(Peer):
             merged = self._merge_shard(layout, number, changes, merging.begun)
             for holder in layout.holders[number][1:]:
                 followers[holder][number] = merged
-        requests = [
-            Request(worker, ShardStore.follow, (version, sent))
-            for worker, sent in followers.items()
-        ]
-        self.ask(version, requests)
+        self.ask(layout.version, ShardStore.follow, followers)
 
     def _merge_shard(
         self, layout: Layout, number: int, changes: list[Learned], begun: float
