@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dadagrad.training.engines.dask.placement import Placement
 from dadagrad.training.engines.dask.streams.holders import choose_holders
+from dadagrad.training.messages import Compute, Open
 from dadagrad.training.schedule.base import Slice
 
 
@@ -38,29 +39,41 @@ def placed(threads, tasks, readings):
     return placement, [placement.open(reading, reading) for reading in range(readings)]
 
 
+def slice_of(reading):
+    return Slice(reading, reading, 0, 1, False)
+
+
+def tasks_of(placement, n_readings):
+    """The workers of the tasks of a step with a slice of each reading, and their readings."""
+    computes = [Compute(reading, (slice_of(reading),), None) for reading in range(n_readings)]
+    groups = placement.tasks_of(computes)
+    return [(worker, [each.task for each in group]) for worker, group in groups]
+
+
 def test_work_follows_the_rows():
     placement, homes = placed({"a": 1, "b": 1}, 2, 4)
     assert homes == ["a", "b", "a", "b"]
-    assert placement.tasks_of(range(4)) == [("a", [0, 2]), ("b", [1, 3])]
+    assert tasks_of(placement, 4) == [("a", [0, 2]), ("b", [1, 3])]
     placement.read_by(0, 0, "b")  # a lost worker's, or one that another took over
-    assert placement.tasks_of(range(4)) == [("b", [0, 1, 3]), ("a", [2])]
+    assert tasks_of(placement, 4) == [("b", [0, 1, 3]), ("a", [2])]
     placement.update({"b": 1})  # of what the other had, nobody is known to have the rows
-    assert placement.tasks_of(range(4)) == [("b", [0, 1, 3]), (None, [2])]
+    assert tasks_of(placement, 4) == [("b", [0, 1, 3]), (None, [2])]
 
 
 def test_a_stream_goes_on_where_the_partition_is_that_it_has_begun():
     placement = Placement({"a": 1, "b": 1}, 2)
     for stretch in ((0, 1), (2, 3), (1, 4), (3,), (4, 5)):
-        placement.keep_together([Slice(reading, reading, 0, 1, False) for reading in stretch])
-    assert placement.tasks_of(range(6)) == [("a", [0, 1, 4, 5]), ("b", [2, 3])]
+        placement.keep_together([slice_of(reading) for reading in stretch])
+    assert tasks_of(placement, 6) == [("a", [0, 1, 4, 5]), ("b", [2, 3])]
 
 
 def test_partitions_needed_in_the_same_round_are_read_together():
     placement = Placement({"a": 1, "b": 2}, 8)
     for reading, worker in enumerate("aabbbba"):
         placement.read_by(reading, reading, worker)
-    needed_at = {0: 5, 1: 5, 2: 5, 3: 5, 4: 5, 5: 6, 6: 6, 7: 6}
-    assert placement.reading_groups(needed_at) == [
+    opens = [Open(reading, reading, needed_at=5 if reading < 5 else 6) for reading in range(8)]
+    groups = placement.reading_groups(opens)
+    assert [(worker, [each.reading for each in group]) for worker, group in groups] == [
         ("a", [0, 1]), ("b", [2, 4]), ("b", [3]), ("b", [5]), ("a", [6]), (None, [7])
     ]  # fmt: skip
 
@@ -89,7 +102,7 @@ def test_partitions_are_only_at_workers_that_are_there(changes, tasks):
 def test_every_slice_is_in_one_task_and_tasks_are_as_many_as_threads(threads, n_readings, tasks):
     workers = {f"w{number}": count for number, count in enumerate(threads)}
     placement, _ = placed(workers, tasks, n_readings)
-    groups = placement.tasks_of(range(n_readings))
+    groups = tasks_of(placement, n_readings)
     assert sorted(position for _, group in groups for position in group) == list(range(n_readings))
     assert all(group == sorted(group) and group for _, group in groups)
     for name, count in workers.items():

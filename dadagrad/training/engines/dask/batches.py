@@ -100,15 +100,12 @@ class BatchDriver(DaskDriver):
         self._vocabularies: dict[int, NDArray[np.int64]] = {}
 
     def _send_all(self, computes: list[Compute], opens: list[Open]) -> None:
-        readings = [each.slices[0].reading for each in computes]
-        for worker, places in self._placement.tasks_of(readings):
-            self._send(worker, [computes[place] for place in places])
-        by_reading = {each.reading: each for each in opens}
-        for reading, opening in by_reading.items():
-            self._placement.open(reading, opening.partition)
-        needed_at = {reading: opening.needed_at for reading, opening in by_reading.items()}
-        for worker, readings in self._placement.reading_groups(needed_at):
-            self._open(worker, tuple(by_reading[reading] for reading in readings))
+        for worker, task in self._placement.tasks_of(computes):
+            self._send(worker, task)
+        for opening in opens:
+            self._placement.open(opening.reading, opening.partition)
+        for worker, together in self._placement.reading_groups(opens):
+            self._open(worker, tuple(together))
 
     def _open(self, worker: str | None, opens: tuple[Open, ...]) -> None:
         """Submit the reading of partitions."""

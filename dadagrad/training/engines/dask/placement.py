@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
+from dadagrad.training.messages import Compute, Open
 from dadagrad.training.schedule.base import Slice
+
+T = TypeVar("T")
 
 
 class Placement:
@@ -93,39 +97,35 @@ class Placement:
         others = sorted(self._threads.keys() - {worker})
         return min(others, key=lambda name: n_open[name] / self._threads[name], default=None)
 
-    def tasks_of(self, readings: Iterable[int]) -> list[tuple[str | None, list[int]]]:
-        """Group the slices of a step into tasks: workers, and positions in `readings`.
+    def tasks_of(self, computes: Sequence[Compute]) -> list[tuple[str | None, list[Compute]]]:
+        """Group the slices of a step into tasks, each with its worker.
 
         A worker gets a number of tasks in proportion to its slices, at most one for each thread.
         """
-        by_worker: dict[str | None, list[int]] = defaultdict(list)
-        for position, reading in enumerate(readings):
-            by_worker[self._home.get(reading)].append(position)
-        n_readings = sum(map(len, by_worker.values()))
+        by_worker: dict[str | None, list[Compute]] = defaultdict(list)
+        for each in computes:
+            by_worker[self._home.get(each.slices[0].reading)].append(each)
         return [
             (worker, group)
-            for worker, positions in by_worker.items()
-            for group in self._split(
-                worker, positions, -(-self._tasks * len(positions) // n_readings)
-            )
+            for worker, some in by_worker.items()
+            for group in self._split(worker, some, -(-self._tasks * len(some) // len(computes)))
         ]
 
-    def reading_groups(self, needed_at: Mapping[int, int]) -> list[tuple[str | None, list[int]]]:
-        """Group open readings into tasks that read them one after the other.
+    def reading_groups(self, opens: Iterable[Open]) -> list[tuple[str | None, list[Open]]]:
+        """Group open readings into tasks that read them one after the other, each with its worker.
 
-        `needed_at` gives the rounds that need the readings: a reading must not wait for one that is
-        needed later.
+        A reading must not wait for one that is needed later.
         """
-        by_need: dict[tuple[str | None, int], list[int]] = defaultdict(list)
-        for reading, round_number in needed_at.items():
-            by_need[self._home.get(reading), round_number].append(reading)
+        by_need: dict[tuple[str | None, int], list[Open]] = defaultdict(list)
+        for each in opens:
+            by_need[self._home.get(each.reading), each.needed_at].append(each)
         return [
             (worker, group)
-            for (worker, _), readings in by_need.items()
-            for group in self._split(worker, readings, len(readings))
+            for (worker, _), some in by_need.items()
+            for group in self._split(worker, some, len(some))
         ]
 
-    def _split(self, worker: str | None, items: list[int], n_max: int) -> list[list[int]]:
+    def _split(self, worker: str | None, items: list[T], n_max: int) -> list[list[T]]:
         """Split `items` into at most `n_max` groups, at most one for each thread of `worker`."""
         n_threads = len(items) if worker is None else self._threads.get(worker, 1)
         n_groups = min(n_max, n_threads, len(items))

@@ -127,16 +127,14 @@ class StreamDriver(DaskDriver):
         return complete
 
     def _send_all(self, computes: list[Compute], opens: list[Open]) -> None:
-        readings = []
         for compute in computes:
             self._placement.keep_together(compute.slices)
-            readings.append(compute.slices[0].reading)
         ahead: dict[str | None, list[int]] = defaultdict(list)
         for opening in opens:
             worker = self._placement.open(opening.reading, opening.partition)
             ahead[worker].append(opening.partition)
-        for worker, places in self._placement.tasks_of(readings):
-            self._send(worker, [computes[place] for place in places], ahead.pop(worker, []))
+        for worker, task in self._placement.tasks_of(computes):
+            self._send(worker, task, ahead.pop(worker, []))
 
     def _send(self, worker: str | None, computes: list[Compute], ahead: list[int]) -> None:
         """Submit some stretches as one task, which then reads partitions ahead."""
