@@ -46,16 +46,13 @@ def is_of_shard(record: ArrayRecord) -> bool:
 
 def join_shards(arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
     """The same arrays, with those of shards joined."""
-    whole: dict[str, AnyArray] = {}
     parts: dict[str, list[AnyArray]] = defaultdict(list)
     for name in sorted(arrays):
         match = _NAME.fullmatch(name)
-        if match is None:
-            whole[name] = arrays[name]
-        else:
-            parts[match[2]].append(arrays[name])
-    return whole | {
-        name: np.concatenate(parts_of_array, axis=1) for name, parts_of_array in parts.items()
+        parts[match[2] if match else name].append(arrays[name])
+    return {
+        name: some[0] if len(some) == 1 else np.concatenate(some, axis=1)
+        for name, some in parts.items()
     }
 
 
