@@ -80,8 +80,6 @@ class CheckpointSaver(CheckpointWriter):
         self._notes = notes
         self.holdout = HoldoutRecord()
         self.curve = LearningCurve()
-        # Skipped partitions, now and later; None if damaged partitions are errors.
-        self._skipped = data.skipped if isinstance(data, SkippingDataset) else None
 
     def begin(self, start: Start | None) -> None:
         """Save a first checkpoint, to resume from: without a state, or with that of `start`."""
@@ -115,10 +113,11 @@ class CheckpointSaver(CheckpointWriter):
 
     def _meta(self) -> dict[str, Any]:
         meta = {"config": self.config.to_json(), "data": self._data, "notes": self._notes}
-        if self._skipped is not None:
-            meta["skipped"] = dict(self._skipped)
-        content = self._source.content
-        return meta | ({"content": dict(content)} if content else {})
+        if isinstance(self._source, SkippingDataset):  # else damaged partitions are errors
+            meta["skipped"] = dict(self._source.skipped)
+        if content := self._source.content:
+            meta["content"] = dict(content)
+        return meta
 
 
 def check_settings(before: Mapping[str, Any], config: TrainConfig, place: str) -> None:
