@@ -45,17 +45,15 @@ ALL = [
 ]
 NORMS = [each for each in BUILT_IN if hasattr(each, "strength")]
 DOMAINS = [each for each in BUILT_IN if each.couples == "features" and each not in NORMS]
-each_regularizer = pytest.mark.parametrize("regularizer", ALL, ids=repr)
-each_norm = pytest.mark.parametrize("norm", NORMS, ids=lambda norm: norm.name)
+regularizers = st.sampled_from(ALL)
 
 
 def with_strength(norm, strength):
     return GroupL2(strength, 3) if isinstance(norm, GroupL2) else type(norm)(strength)
 
 
-@each_regularizer
-@given(seed=seeds, spread=st.sampled_from([0.0, 1.0, 4.0]))
-@settings(max_examples=15)
+@given(regularizer=regularizers, seed=seeds, spread=st.sampled_from([0.0, 1.0, 4.0]))
+@settings(max_examples=500)
 def test_the_pull_of_the_center_is_a_subgradient(regularizer, seed, spread):
     """H (c - w) / scale is in the subdifferential of phi at w: this alone makes w the minimiser."""
     center, curvature, scale = draw_prox(seed, spread=spread)
@@ -65,9 +63,8 @@ def test_the_pull_of_the_center_is_a_subgradient(regularizer, seed, spread):
     assert violation(regularizer, weights, pull) <= 1e-9 * max(1.0, size / 1e2)
 
 
-@each_regularizer
-@given(seed=seeds)
-@settings(max_examples=8)
+@given(regularizer=regularizers, seed=seeds)
+@settings(max_examples=300)
 def test_weights_that_are_not_coupled_are_solved_alone(regularizer, seed):
     center, curvature, scale = draw_prox(seed)
     together = regularizer.prox(center, curvature, scale)
@@ -81,9 +78,8 @@ def test_weights_that_are_not_coupled_are_solved_alone(regularizer, seed):
         np.testing.assert_array_equal(together, np.concatenate(rows))
 
 
-@each_regularizer
-@given(seed=seeds)
-@settings(max_examples=8)
+@given(regularizer=regularizers, seed=seeds)
+@settings(max_examples=300)
 def test_zeros_and_signs_stay_where_that_is_promised(regularizer, seed):
     center, curvature, scale = draw_prox(seed)
     found = regularizer.prox(center, curvature, scale)
@@ -92,9 +88,8 @@ def test_zeros_and_signs_stay_where_that_is_promised(regularizer, seed):
         assert np.all(found * center >= 0)
 
 
-@each_regularizer
-@given(seed=seeds)
-@settings(max_examples=8)
+@given(regularizer=regularizers, seed=seeds)
+@settings(max_examples=300)
 def test_a_weight_without_curvature_counts_for_nothing(regularizer, seed):
     """It is 0, but on a simplex, where it is the limit of a vanishing curvature around 0."""
     center, curvature, scale = draw_prox(seed)
@@ -110,8 +105,8 @@ def test_a_weight_without_curvature_counts_for_nothing(regularizer, seed):
         np.testing.assert_allclose(found, limit, atol=1e-6)
 
 
-@each_norm
-@pytest.mark.parametrize("size", [1e-150, 1e-30, 1e30, 1e150])
+@given(norm=st.sampled_from(NORMS), size=st.sampled_from([1e-150, 1e-30, 1e30, 1e150]))
+@settings(max_examples=60)
 def test_units_do_not_matter(norm, size):
     """The prox of size * center with size * strength is size times the prox."""
     center, curvature, scale = draw_prox(3)
@@ -121,8 +116,8 @@ def test_units_do_not_matter(norm, size):
     np.testing.assert_array_equal(larger == 0, found == 0)
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
-@pytest.mark.parametrize("size", [1e6, 1e12, 1e17, 1e100])
+@given(domain=st.sampled_from(DOMAINS), size=st.sampled_from([1e6, 1e12, 1e17, 1e100]))
+@settings(max_examples=60)
 def test_far_centers_come_inside(domain, size):
     center = np.array([size, -size, 0.5 * size, 1.0])
     found = domain.prox(center, np.array([1.0, 2.0, 0.5, 1.0]), 1.0)
@@ -130,7 +125,7 @@ def test_far_centers_come_inside(domain, size):
     assert np.any(found != 0)
 
 
-@pytest.mark.parametrize("excess", [1e-12, 1e-6, 5e-3])
+@given(excess=st.sampled_from([1e-12, 1e-6, 5e-3]))
 def test_a_little_outside_a_ball_comes_inside(excess):
     for ball, center in ((L1Ball(2.0), np.array([1.5, -0.5])), (L2Ball(2.5), np.array([1.5, 2]))):
         found = ball.prox(center * (1 + excess), np.array([1.0, 3.0]), 1.0)

@@ -25,9 +25,9 @@ deltas = st.sampled_from([0.0, 1e-3, 1.0])
 strengths = st.sampled_from([0.0, 0.01, 0.3])
 boxes = st.sampled_from([(-np.inf, np.inf), (-0.2, 0.3), (0.0, np.inf)])
 POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
-each_diagonal = pytest.mark.parametrize("kind", ["diagonal", "normalized", *POWERS])
-each_update = pytest.mark.parametrize("name", GRADIENT_UPDATES)
-each_preconditioner = pytest.mark.parametrize("kind", list(PRECONDITIONERS))
+diagonals = st.sampled_from(["diagonal", "normalized", *POWERS])
+updates = st.sampled_from(GRADIENT_UPDATES)
+preconditioners = st.sampled_from(list(PRECONDITIONERS))
 
 
 def diagonal_of(name, gradients, delta):
@@ -44,8 +44,8 @@ def diagonal_of(name, gradients, delta):
     return Identity(name), np.broadcast_to(times, gradients.shape)
 
 
-@each_diagonal
-@given(seed=seeds, delta=deltas, l1=strengths, l2=strengths, box=boxes)
+@given(kind=diagonals, seed=seeds, delta=deltas, l1=strengths, l2=strengths, box=boxes)
+@settings(max_examples=80)
 def test_dual_averaging_is_its_closed_form(kind, seed, delta, l1, l2, box):
     """Duchi et al. (2011), eq. 24, with l2 and a box."""
     eta, gradients = 0.4, draw_gradients(seed, (N_FEATURES,))
@@ -59,8 +59,8 @@ def test_dual_averaging_is_its_closed_form(kind, seed, delta, l1, l2, box):
         np.testing.assert_allclose(weights, np.clip(closed, *box), atol=1e-12)
 
 
-@each_diagonal
-@given(seed=seeds, delta=deltas, l1=strengths, l2=strengths, box=boxes)
+@given(kind=diagonals, seed=seeds, delta=deltas, l1=strengths, l2=strengths, box=boxes)
+@settings(max_examples=80)
 def test_mirror_descent_is_its_closed_form(kind, seed, delta, l1, l2, box):
     eta, gradients = 0.4, draw_gradients(seed, (N_FEATURES,))
     preconditioner, curvatures = diagonal_of(kind, gradients, delta)
@@ -93,8 +93,8 @@ def test_ftrl_minimises_its_objective(seed, delta, l1, l2):
         assert (objective(played[-1] + change) >= best - 1e-12).all()
 
 
-@each_update
-@given(seed=seeds, importance=st.sampled_from([0.25, 1.0, 3.0]))
+@given(name=updates, seed=seeds, importance=st.sampled_from([0.25, 1.0, 3.0]))
+@settings(max_examples=40)
 def test_importance_multiplies_gradient_and_penalty(name, seed, importance):
     """A step of importance c on (g, phi) is a step of importance 1 on (c g, c phi)."""
     one = UPDATES[name](0.4, Diagonal(0.1), ElasticBox(0.02 * importance, 0.1 * importance))
@@ -105,8 +105,12 @@ def test_importance_multiplies_gradient_and_penalty(name, seed, importance):
     assert many.step(many.init(N_FEATURES, 1), gradients[0][:, None], importance).t == importance
 
 
-@pytest.mark.parametrize("kind", [name for name in PRECONDITIONERS if name != "ada-lr"])
-@given(seed=seeds, delta=st.sampled_from([1e-3, 0.3]))
+@given(
+    kind=st.sampled_from([name for name in PRECONDITIONERS if name != "ada-lr"]),
+    seed=seeds,
+    delta=st.sampled_from([1e-3, 0.3]),
+)
+@settings(max_examples=100)
 def test_ftrl_without_penalty_is_mirror_descent(kind, seed, delta):
     """H must only grow; ADA-LR turns its directions round and forgets some."""
     preconditioner = preconditioner_of(kind, delta)
@@ -115,10 +119,8 @@ def test_ftrl_without_penalty_is_mirror_descent(kind, seed, delta):
     assert_alike(updates, draw_gradients(seed, WIDE, density=0.3), 1e-8)
 
 
-@each_update
-@pytest.mark.parametrize("kind", ["diagonal", "full", "sketch", "fd-son"])
-@given(seed=seeds)
-@settings(max_examples=5)
+@given(kind=st.sampled_from(["diagonal", "full", "sketch", "fd-son"]), name=updates, seed=seeds)
+@settings(max_examples=40)
 def test_a_penalty_of_strength_0_is_none(kind, name, seed):
     """Also one that has to be iterated to."""
     penalties = (ElasticBox(), L2Norm(0.0), ElasticBox(low=-1e9, high=1e9))
@@ -127,9 +129,9 @@ def test_a_penalty_of_strength_0_is_none(kind, name, seed):
     assert_alike(updates, draw_gradients(seed, WIDE, n_steps=6, density=0.3), 1e-9)
 
 
-@each_preconditioner
 @given(
-    name=st.sampled_from(GRADIENT_UPDATES),
+    kind=preconditioners,
+    name=updates,
     regularizer=st.sampled_from(
         [
             ElasticBox(),
@@ -140,7 +142,7 @@ def test_a_penalty_of_strength_0_is_none(kind, name, seed):
     ),
     seed=seeds,
 )
-@settings(max_examples=6)
+@settings(max_examples=100)
 def test_steps_by_ids_have_the_bits_of_whole_steps(kind, name, regularizer, seed):
     """The ids may name features whose gradient is 0. Weights are read by other ids."""
     update = UPDATES[name](0.4, preconditioner_of(kind), regularizer)
@@ -192,20 +194,23 @@ def test_a_sparse_example_reads_its_features_alone(name, kind, regularizer):
     assert update.weights(state, ids).any()
 
 
-@each_preconditioner
-@each_update
-@pytest.mark.parametrize("delta", [0.0, 0.3])
-def test_weights_are_0_before_the_first_step_and_numbers_after_it(kind, name, delta):
-    for regularizer in (ElasticBox(), ElasticBox(0.5)):
-        update = UPDATES[name](0.4, preconditioner_of(kind, delta), regularizer)
-        assert not update.weights(update.init(*WIDE)).any()
-        assert np.isfinite(list(walk(update, draw_gradients(5, WIDE, 4, 0.3)))).all()
-
-
-@pytest.mark.parametrize(
-    "regularizer", [Simplex(2.0), FloorSimplex(0.05)], ids=["simplex", "floor"]
+@given(
+    kind=preconditioners,
+    name=updates,
+    delta=st.sampled_from([0.0, 0.3]),
+    l1=st.sampled_from([0.0, 0.5]),
 )
-@pytest.mark.parametrize("kind", ["diagonal", "full", "identity"])
+@settings(max_examples=150)
+def test_weights_are_0_before_the_first_step_and_numbers_after_it(kind, name, delta, l1):
+    update = UPDATES[name](0.4, preconditioner_of(kind, delta), ElasticBox(l1))
+    assert not update.weights(update.init(*WIDE)).any()
+    assert np.isfinite(list(walk(update, draw_gradients(5, WIDE, 4, 0.3)))).all()
+
+
+@given(
+    kind=st.sampled_from(["diagonal", "full", "identity"]),
+    regularizer=st.sampled_from([Simplex(2.0), FloorSimplex(0.05)]),
+)
 def test_mirror_descent_never_leaves_its_domain(kind, regularizer):
     """It starts inside, and a point inside is its own prox, bit for bit."""
     update = UPDATES["mirror-descent"](0.1, preconditioner_of(kind, 0.3), regularizer)

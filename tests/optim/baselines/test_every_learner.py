@@ -3,7 +3,6 @@
 from copy import deepcopy
 
 import numpy as np
-import pytest
 from helpers.learner_cases import Linear, draw_rows, finish, learn, learner_of, seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,8 +29,8 @@ LEARNERS = [
     learner_of("strongly-convex-simplex:sigma=0.1", "logistic"),
     learner_of("coin-betting", "logistic"),
 ]
-each_learner = pytest.mark.parametrize("learner", LEARNERS, ids=repr)
-few = settings(max_examples=10)
+learners = st.sampled_from(LEARNERS)
+many = settings(max_examples=250)
 
 
 def rows_for(learner, seed, n_rows=10):
@@ -46,9 +45,8 @@ def assert_same_bits(one, other):
         assert array.tobytes() == other.arrays[name].tobytes(), name
 
 
-@each_learner
-@few
-@given(seed=seeds, left_out=st.sets(st.integers(0, 9)))
+@many
+@given(learner=learners, seed=seeds, left_out=st.sets(st.integers(0, 9)))
 def test_importance_zero_is_a_row_that_was_never_there(learner, seed, left_out):
     rows = rows_for(learner, seed)
     with_them = learner.init(N_FEATURES, N_OUTPUTS)
@@ -58,9 +56,13 @@ def test_importance_zero_is_a_row_that_was_never_there(learner, seed, left_out):
     assert_same_bits(with_them, finish(learner, kept, N_FEATURES, N_OUTPUTS))
 
 
-@settings(max_examples=25)
-@pytest.mark.parametrize("name", ["arow", "arow-full", "pa-1"])
-@given(price=st.sampled_from([0.1, 1.0, 3.0]), importance=st.sampled_from([0.5, 1, 4]), seed=seeds)
+@settings(max_examples=75)
+@given(
+    name=st.sampled_from(["arow", "arow-full", "pa-1"]),
+    price=st.sampled_from([0.1, 1.0, 3.0]),
+    importance=st.sampled_from([0.5, 1, 4]),
+    seed=seeds,
+)
 def test_a_logistic_step_is_what_a_solver_finds(name, price, importance, seed):
     """1/2 (w - w_t)' Sigma^-1 (w - w_t) + c C log(1 + exp(-y <w, x>)), AROW's C is 1 / r."""
     text = f"pa-1:C={price}" if name == "pa-1" else f"{name}:r={1 / price}"
@@ -87,9 +89,8 @@ def test_a_logistic_step_is_what_a_solver_finds(name, price, importance, seed):
     np.testing.assert_allclose(learner.weights(state)[:, 0], found, atol=1e-6)
 
 
-@each_learner
-@few
-@given(seed=seeds)
+@many
+@given(learner=learners, seed=seeds)
 def test_a_state_goes_on_from_its_arrays_with_the_same_bits(learner, seed):
     rows = rows_for(learner, seed)
     state = finish(learner, rows[:5], N_FEATURES, N_OUTPUTS)
@@ -104,9 +105,8 @@ def test_a_state_goes_on_from_its_arrays_with_the_same_bits(learner, seed):
     assert_same_bits(state, other)
 
 
-@each_learner
-@few
-@given(seed=seeds)
+@many
+@given(learner=learners, seed=seeds)
 def test_weights_are_a_copy_and_scores_are_theirs(learner, seed):
     state, ids = learner.init(N_FEATURES, N_OUTPUTS), np.array([1, 2, 5])
     for row in rows_for(learner, seed):
@@ -121,9 +121,8 @@ def test_weights_are_a_copy_and_scores_are_theirs(learner, seed):
         state = learn(learner, state, row)
 
 
-@pytest.mark.parametrize("learner", [each for each in LEARNERS if each.local], ids=repr)
-@few
-@given(seed=seeds)
+@many
+@given(learner=st.sampled_from([each for each in LEARNERS if each.local]), seed=seeds)
 def test_local_learners_leave_other_features_alone_bit_for_bit(learner, seed):
     state = learner.init(N_FEATURES, N_OUTPUTS)
     for row in rows_for(learner, seed):
@@ -133,9 +132,8 @@ def test_local_learners_leave_other_features_alone_bit_for_bit(learner, seed):
         assert learner.weights(state, others).tobytes() == before.tobytes()
 
 
-@each_learner
-@few
-@given(seed=seeds)
+@many
+@given(learner=learners, seed=seeds)
 def test_explicit_zeros_change_nothing(learner, seed):
     plain, padded = (learner.init(N_FEATURES, N_OUTPUTS) for _ in range(2))
     for row in rows_for(learner, seed):
@@ -145,9 +143,8 @@ def test_explicit_zeros_change_nothing(learner, seed):
         np.testing.assert_allclose(*weights, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("learner", [each for each in LEARNERS if not each.loss.couples], ids=repr)
-@few
-@given(seed=seeds)
+@many
+@given(learner=st.sampled_from([each for each in LEARNERS if not each.loss.couples]), seed=seeds)
 def test_outputs_that_no_loss_couples_are_alone(learner, seed):
     rows = rows_for(learner, seed)
     together = learner.weights(finish(learner, rows, N_FEATURES, N_OUTPUTS))
@@ -157,17 +154,18 @@ def test_outputs_that_no_loss_couples_are_alone(learner, seed):
         np.testing.assert_allclose(together[:, k], expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "learner",
-    [
-        ExponentiatedGradient(loss=Linear(), step_size=0.3),
-        SignedExponentiatedGradient(5.0, 0.3, loss=Linear()),
-        CoinBetting(loss=Linear()),
-    ],
-    ids=repr,
+@settings(max_examples=60)
+@given(
+    learner=st.sampled_from(
+        [
+            ExponentiatedGradient(loss=Linear(), step_size=0.3),
+            SignedExponentiatedGradient(5.0, 0.3, loss=Linear()),
+            CoinBetting(loss=Linear()),
+        ]
+    ),
+    seed=seeds,
+    counts=st.lists(st.sampled_from([0.25, 1.0, 3.0]), min_size=10, max_size=10),
 )
-@few
-@given(seed=seeds, counts=st.lists(st.sampled_from([0.25, 1.0, 3.0]), min_size=10, max_size=10))
 def test_importance_multiplies_the_loss(learner, seed, counts):
     """The slope of this loss is its target, so a target of c is a loss counted c times."""
     one, many = learner.init(N_FEATURES, N_OUTPUTS), learner.init(N_FEATURES, N_OUTPUTS)

@@ -1,14 +1,13 @@
 """Properties of every preconditioner: an inverse, a majorant, and vectors."""
 
 import numpy as np
-import pytest
 from helpers.objects import preconditioner_of
 from helpers.update_cases import arrays_after, seeds
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 
-each_name = pytest.mark.parametrize("name", list(PRECONDITIONERS))
 N_FEATURES = 7
 
 
@@ -19,9 +18,8 @@ def draw_gradients(seed, n_steps=12):
     return np.einsum("ndk,dik->nik", rng.normal(size=(n_steps, 2, 2)), directions)
 
 
-@each_name
-@given(seed=seeds)
-@settings(max_examples=10)
+@given(name=st.sampled_from(list(PRECONDITIONERS)), seed=seeds)
+@settings(max_examples=110)
 def test_the_inverse_undoes_the_product_and_the_majorant_is_above(name, seed):
     preconditioner = preconditioner_of(name)
     arrays = arrays_after(preconditioner, draw_gradients(seed))

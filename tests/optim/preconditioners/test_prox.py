@@ -125,9 +125,8 @@ def test_it_agrees_with_a_generic_solver(preconditioner, regularizer, seed):
     np.testing.assert_allclose(weights, solved[:5] - solved[5:], atol=2e-6)
 
 
-@pytest.mark.parametrize("regularizer", ALL, ids=repr)
-@given(preconditioner=preconditioners, seed=seeds)
-@settings(max_examples=5)
+@given(preconditioner=preconditioners, regularizer=st.sampled_from(ALL), seed=seeds)
+@settings(max_examples=90)
 def test_the_pull_of_the_center_is_a_subgradient(preconditioner, regularizer, seed):
     """From any start, H (c - w) / scale is in the subdifferential of phi at w."""
     arrays, center = draw(preconditioner, seed, 8, 2)
@@ -151,7 +150,7 @@ def test_zeros_are_exact(seed, delta):
     assert (weights[np.abs(pull) < 0.5 * (1 - 1e-6)] == 0.0).all()
 
 
-@pytest.mark.parametrize("delta", [1e-6, 1e-3, 1.0])
+@pytest.mark.parametrize("delta", [1e-6, 1e-3])
 def test_nearly_singular_preconditioners_are_solved(delta, caplog, monkeypatch):
     # Without restarts the momentum would need some ten times as many iterations.
     monkeypatch.setattr(prox, "MAX_ITERATIONS", 5_000)
