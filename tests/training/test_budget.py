@@ -12,6 +12,8 @@ from helpers.processes import local_cluster, run_python
 from helpers.training_cases import ByHand, make_data, make_schedule_of, new_coordinator
 from helpers.wide_cases import hashed_rows, write_wide
 from helpers.zarr_cases import write_zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dadagrad
 from dadagrad import InputError, TrainConfig, train
@@ -47,7 +49,8 @@ def problem_of(values, n_features, n_classes):
     return make_problem(config, Schema(n_features, (column,)), 1)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+@given(algorithm=st.sampled_from(ALGORITHMS))
+@settings(max_examples=50)
 def test_the_bytes_of_a_state_are_known_before_it_is_made(algorithm):
     for n_features, n_classes in ((1, 2), (7, 3), (70, 4)):
         problem = problem_of(algorithm, n_features, n_classes)

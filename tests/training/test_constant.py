@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.training_cases import as_dataset, make_data
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dadagrad import evaluate, train
 from dadagrad.training import constant
@@ -28,8 +30,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("case", EXPECTED)
+@given(case=st.sampled_from(list(EXPECTED)), weighted=st.booleans())
 def test_reports_name_the_best_constant(case, weighted):
     loss, _, classes = case.partition(",")
     data = make_data((100,))

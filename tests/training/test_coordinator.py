@@ -45,7 +45,7 @@ configs = st.builds(
     passes=st.integers(1, 2),
     partitions_per_batch=st.integers(1, 3),
 )
-each_mode = pytest.mark.parametrize("mode", MODES, ids=str)
+modes = st.sampled_from(MODES)
 
 
 def finished(config, seed=None, **options):
@@ -92,8 +92,7 @@ def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, pref
         assert opened == 12 * config.passes
 
 
-@each_mode
-@pytest.mark.parametrize("prefetch", [1, 3])
+@given(modes, st.sampled_from([1, 3]))
 def test_partitions_are_read_ahead_to_the_end(mode, prefetch):
     """Also those that are read sooner than they are needed: reading hides behind learning."""
     data = make_data((20,) * 12)
@@ -135,7 +134,7 @@ def test_a_stop_before_anything_is_open_ends_at_once():
     assert coordinator.handle(SaveRequested()) == []
 
 
-@each_mode
+@given(modes)
 def test_saves_come_every_so_many_steps(mode):
     save_every = 20
     driven = finished(TrainConfig(step_size=0.3, **mode), save_every=save_every)
@@ -158,7 +157,7 @@ def test_rounds_that_metadata_only_declares_are_not_planned():
     assert Coordinator(problem, schedule, state).go_on()
 
 
-@each_mode
+@given(modes)
 def test_slices_are_named_before_their_weights_are_wanted(mode):
     """All slices but those of streams that come later to an open partition."""
     known = set()

@@ -52,17 +52,16 @@ def url(in_memory, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "threads"),
     [
-        {"batch_size": 1},
-        {"batch_size": 1, "step_size": "auto"},
-        {"streams": 3, "rounds": 4},
-        {"batch_size": 9, "partitions_per_batch": 1},
-        {"batch_size": 64, "partitions_per_batch": 4, "step_size": "auto"},
+        ({"batch_size": 1}, 1),
+        ({"batch_size": 1, "step_size": "auto"}, 3),
+        ({"streams": 3, "rounds": 4}, 3),
+        ({"batch_size": 9, "partitions_per_batch": 1}, 1),
+        ({"batch_size": 64, "partitions_per_batch": 4, "step_size": "auto"}, 3),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("threads", [1, 3])
 def test_rows_are_not_overwritten_while_they_are_needed(
     in_memory, url, settings, threads, monkeypatch, pool
 ):

@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.training_cases import UPDATES, as_dataset, dense_rows, make_data
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 from dadagrad import TrainConfig, train
@@ -24,7 +26,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@given(settings=st.sampled_from(SETTINGS))
 def test_online_a_weight_of_two_is_the_row_twice_and_of_none_no_row(settings):
     rows = make_data((60,)).read(0)
     times = np.random.default_rng(5).integers(0, 4, 60)
