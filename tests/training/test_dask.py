@@ -28,6 +28,7 @@ from dadagrad.training.engines.dask.streams import peers, shard_store
 from dadagrad.training.memory import workers
 
 CONFIG = TrainConfig(step_size=0.3, batch_size=60, l1=1e-4, passes=2)
+STREAMS = replace(CONFIG, streams=3, rounds=4, batch_size=1, l1=0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +95,7 @@ def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
     scheduler, data, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(workers, "MAX_GATHERED", 0)
-    streams = replace(CONFIG, streams=3, rounds=4, batch_size=1, average=True, l1=0.0)
+    streams = replace(STREAMS, average=True)
     result = train(data, streams, client=scheduler)
     assert result.model.digest == train(data, streams).model.digest
     result.save(str(tmp_path / "model"), keep_state=False)
@@ -105,7 +106,7 @@ def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
 def test_no_slice_reads_a_shard_whose_merge_is_not_done(data, monkeypatch):
     """Merges that take their time: the tasks of both workers have begun long before."""
     merge = shard_store.merge_shard
-    streams = replace(CONFIG, streams=4, rounds=4, batch_size=1, l1=0.0, passes=1)
+    streams = replace(STREAMS, streams=4, passes=1)
     expected = train(data, streams).model.digest
 
     def merge_slowly(*arguments):
@@ -119,19 +120,11 @@ def test_no_slice_reads_a_shard_whose_merge_is_not_done(data, monkeypatch):
 
 
 def test_weights_are_counted_on_the_workers_as_here(scheduler, data):
-    streams = replace(CONFIG, streams=3, rounds=4, batch_size=1, l1=1e-2, passes=1)
-
-    def counts(**resources):
-        seen = []
-        train(
-            data,
-            streams,
-            callbacks=[lambda event: seen.append(event.count_nonzeros())],
-            **resources,
-        )
-        return seen
-
-    assert counts(client=scheduler) == counts()
+    counts = {None: [], scheduler: []}
+    for client, seen in counts.items():
+        count = [lambda event, seen=seen: seen.append(event.count_nonzeros())]
+        train(data, replace(STREAMS, l1=1e-2, passes=1), client=client, callbacks=count)
+    assert counts[scheduler] == counts[None] != []
 
 
 @pytest.mark.parametrize("update", ["ftrl", "mirror-descent"])
@@ -140,8 +133,8 @@ def test_workers_write_the_checkpoints_of_a_state_that_stays_with_them(
 ):
     monkeypatch.setattr(workers, "MAX_GATHERED", 0)
     folder, copy = str(tmp_path / "run"), str(tmp_path / "copy")
-    settings = {"average": True, "l1": 0.0} if update == "ftrl" else {"l1": 1e-3}
-    streams = replace(CONFIG, update=update, streams=3, rounds=6, batch_size=1, **settings)
+    settings = {"average": True} if update == "ftrl" else {"l1": 1e-3}
+    streams = replace(STREAMS, update=update, rounds=6, **settings)
     options = {"checkpoints": folder, "save_every": 100, "callbacks": [interrupt_at(150)]}
     assert not train(data, streams, client=scheduler, **options).complete
     shutil.copytree(folder, copy)
@@ -151,19 +144,17 @@ def test_workers_write_the_checkpoints_of_a_state_that_stays_with_them(
     assert resume(copy, client=scheduler).model.digest == expected  # it is complete
 
 
-def test_a_store_that_refuses_the_shards_of_workers_is_named(data, monkeypatch, tmp_path):
+def test_a_store_that_refuses_the_shards_of_workers_is_named(
+    scheduler_here, data, monkeypatch, tmp_path
+):
     def refuse(url, *arguments):
         raise StorageError(f"cannot write to {url}: the disk is full")
 
     monkeypatch.setattr(workers, "MAX_GATHERED", 0)
     monkeypatch.setattr(shard_store, "write_shard", refuse)
-    streams = replace(CONFIG, streams=3, rounds=6, batch_size=1, l1=0.0)
     options = {"checkpoints": str(tmp_path / "run"), "save_every": 100}
-    with (
-        local_cluster(1, processes=False) as cluster,
-        pytest.raises(StorageError, match="run: the disk is full"),
-    ):
-        train(data, streams, client=cluster.scheduler_address, **options)
+    with pytest.raises(StorageError, match="run: the disk is full"):
+        train(data, STREAMS, client=scheduler_here, **options)
 
 
 def test_pairs_of_few_rows_get_the_features_of_their_partners(scheduler, tmp_path):
@@ -200,7 +191,7 @@ def test_a_task_that_goes_on_after_its_run_has_no_error_of_its_own():
     assert str(answer) == "the run has ended on worker tcp://a:1"
 
 
-def test_workers_drop_the_state_of_a_run_whose_client_has_gone(data, monkeypatch):
+def test_workers_drop_the_state_of_a_run_whose_client_has_gone(scheduler_here, data, monkeypatch):
     """A client that is killed tells them nothing."""
 
     def stores():
@@ -209,14 +200,10 @@ def test_workers_drop_the_state_of_a_run_whose_client_has_gone(data, monkeypatch
     before = set(shard_store._stores)
     monkeypatch.setattr(shard_store, "CLIENT_SECONDS", 0.02)
     monkeypatch.setattr(dask_driver.DaskDriver, "_clean_up", lambda driver: driver._pending.stop())
-    streams = replace(CONFIG, streams=3, batch_size=1, l1=0.0, passes=1)
-    with (
-        local_cluster(1, processes=False) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        train(data, streams, client=client)
+    with Client(scheduler_here, set_as_default=False) as client:
+        train(data, STREAMS, client=client)
         assert stores() == 1
-        train(data, streams, client=cluster.scheduler_address)
+        train(data, STREAMS, client=scheduler_here)
         wait_until(lambda: stores() == 1, 10, "the state of the second run to be dropped")
         assert any(client.id in run for _, run in shard_store._stores)
         client.close()
@@ -321,7 +308,7 @@ def test_what_is_wrong_with_the_rows_is_named(scheduler, tmp_path, fault, error,
         train(url, config, client=scheduler)
 
 
-def test_a_worker_gives_signs_of_life_while_it_compiles(data, monkeypatch):
+def test_a_worker_gives_signs_of_life_while_it_compiles(scheduler_here, data, monkeypatch):
     """Compiling takes long on a slow machine; a silent worker would be given up as frozen."""
     loops = []
 
@@ -330,24 +317,18 @@ def test_a_worker_gives_signs_of_life_while_it_compiles(data, monkeypatch):
         return 0.0
 
     monkeypatch.setattr(tasks, "compile_kernels", look)
-    with local_cluster(1, processes=False) as cluster:
-        train(data, CONFIG, client=cluster.scheduler_address)
+    train(data, CONFIG, client=scheduler_here)
     assert loops
     assert not any(loops)
 
 
-@pytest.mark.parametrize("streams", [0, 2])
-def test_a_worker_of_another_release_is_named(data, streams, monkeypatch):
+@pytest.mark.parametrize("config", [CONFIG, STREAMS], ids=["batches", "streams"])
+def test_a_worker_of_another_release_is_named(scheduler_here, data, config, monkeypatch):
     """It may compute other bits, and nobody would know."""
     monkeypatch.setattr(tasks, "__version__", "0.0.9")
-    config = replace(CONFIG, streams=streams, batch_size=1) if streams else CONFIG
-    with (
-        local_cluster(1, processes=False) as cluster,
-        pytest.raises(
-            InputError, match=r"worker has dadagrad 0\.0\.9, .* \(on the Dask worker at inp"
-        ),
-    ):
-        train(data, config, client=cluster.scheduler_address)
+    named = r"worker has dadagrad 0\.0\.9, .* \(on the Dask worker at inp"
+    with pytest.raises(InputError, match=named):
+        train(data, config, client=scheduler_here)
 
 
 def test_a_client_may_be_given_or_the_current_one_and_stays_open(data, scheduler):

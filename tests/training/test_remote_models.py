@@ -8,7 +8,6 @@ from pathlib import Path
 import dask.config
 import numpy as np
 import pytest
-from helpers.processes import local_cluster
 from helpers.training_cases import interrupt_at, make_data
 from helpers.wide_cases import write_wide
 from helpers.zarr_cases import write_zarr
@@ -82,22 +81,21 @@ def test_columns_of_other_units_have_the_weights_of_their_values(scheduler, tmp_
     ids=str,
 )
 def test_workers_that_cannot_write_leave_the_model_to_this_process(
-    wide, expected, tmp_path, monkeypatch, caplog, error
+    scheduler_here, wide, expected, tmp_path, monkeypatch, caplog, error
 ):
     def another(url, folder):
         raise error
 
     monkeypatch.setattr(shard_store, "shared_storage", another)
     url = str(tmp_path / "model")
-    with local_cluster(2, processes=False) as cluster:
-        result = train(wide, CONFIG, client=cluster.scheduler_address, save_to=url)
+    result = train(wide, CONFIG, client=scheduler_here, save_to=url)
     assert "the workers cannot write the model" in caplog.text
     assert Model.load(url).digest == result.digest == expected.digest
     assert parts_of(url)[1] == ["weights"]
 
 
 def test_a_model_is_whole_if_a_worker_is_lost_while_it_writes(
-    wide, expected, tmp_path, monkeypatch
+    scheduler_here, wide, expected, tmp_path, monkeypatch
 ):
     unscaled, calls = shard_store.unscaled, []
 
@@ -109,14 +107,15 @@ def test_a_model_is_whole_if_a_worker_is_lost_while_it_writes(
 
     monkeypatch.setattr(shard_store, "unscaled", lose_the_third)
     url = str(tmp_path / "model")
-    with local_cluster(1, processes=False) as cluster:
-        train(wide, CONFIG, client=cluster.scheduler_address, save_to=url)
+    train(wide, CONFIG, client=scheduler_here, save_to=url)
     assert len(calls) == 3 + 8
     assert Model.load(url).digest == expected.digest
     parts_of(url)  # there are no others
 
 
-def test_workers_may_wait_for_the_store_of_a_model(wide, expected, tmp_path, monkeypatch):
+def test_workers_may_wait_for_the_store_of_a_model(
+    scheduler_here, wide, expected, tmp_path, monkeypatch
+):
     """For longer than they are else given to answer."""
     unscaled, waited = shard_store.unscaled, []
 
@@ -130,13 +129,12 @@ def test_workers_may_wait_for_the_store_of_a_model(wide, expected, tmp_path, mon
     url = tmp_path / "model"
     monkeypatch.setattr(shard_store, "unscaled", wait_first)
     monkeypatch.setitem(dask.config.config["dadagrad"], "worker-ttl", "500ms")
-    with local_cluster(1, processes=False) as cluster:
-        result = train(wide, CONFIG, client=cluster.scheduler_address, save_to=str(url))
+    result = train(wide, CONFIG, client=scheduler_here, save_to=str(url))
     assert result.digest == Model.load(url).digest == expected.digest
 
 
 def test_workers_that_write_are_not_waited_for_if_the_scheduler_is_lost(
-    wide, tmp_path, monkeypatch
+    scheduler_here, wide, tmp_path, monkeypatch
 ):
     unscaled, may_write, lost = shard_store.unscaled, threading.Event(), []
 
@@ -147,15 +145,14 @@ def test_workers_that_write_are_not_waited_for_if_the_scheduler_is_lost(
 
     monkeypatch.setattr(shard_store, "unscaled", wait)
     monkeypatch.setattr(ClusterMonitor, "is_lost", property(lambda monitor: lost and lost.pop()))
-    with (
-        local_cluster(1, processes=False) as cluster,
-        pytest.raises(TrainingError, match="the scheduler has not answered"),
-    ):
-        train(wide, CONFIG, client=cluster.scheduler_address, save_to=str(tmp_path / "model"))
+    with pytest.raises(TrainingError, match="the scheduler has not answered"):
+        train(wide, CONFIG, client=scheduler_here, save_to=str(tmp_path / "model"))
     may_write.set()
 
 
-def test_workers_stop_writing_when_their_folder_is_removed(wide, expected, tmp_path, monkeypatch):
+def test_workers_stop_writing_when_their_folder_is_removed(
+    scheduler_here, wide, expected, tmp_path, monkeypatch
+):
     """A client that is stopped removes it."""
     unscaled, url = shard_store.unscaled, tmp_path / "model"
 
@@ -167,23 +164,19 @@ def test_workers_stop_writing_when_their_folder_is_removed(wide, expected, tmp_p
 
     removed = []
     monkeypatch.setattr(shard_store, "unscaled", remove_once)
-    with local_cluster(1, processes=False) as cluster:
-        train(wide, CONFIG, client=cluster.scheduler_address, save_to=str(url))
+    train(wide, CONFIG, client=scheduler_here, save_to=str(url))
     assert Model.load(url).digest == expected.digest
     assert parts_of(url)[0] != removed[0]
 
 
-def test_a_run_that_fails_leaves_no_parts(wide, tmp_path, monkeypatch):
+def test_a_run_that_fails_leaves_no_parts(scheduler_here, wide, tmp_path, monkeypatch):
     def fail(*arguments, **options):
         raise StorageError("the disk is full")
 
     monkeypatch.setattr("dadagrad.model.writer.ModelWriter.commit", fail)
     url = tmp_path / "model"
-    with (
-        local_cluster(1, processes=False) as cluster,
-        pytest.raises(StorageError, match="the disk is full"),
-    ):
-        train(wide, CONFIG, client=cluster.scheduler_address, save_to=str(url))
+    with pytest.raises(StorageError, match="the disk is full"):
+        train(wide, CONFIG, client=scheduler_here, save_to=str(url))
     assert not url.exists()
 
 
@@ -244,13 +237,11 @@ def test_names_and_rows_held_out_need_the_weights_here(scheduler, wide, tmp_path
     assert Model.load(url).report["holdout"]["rows"] == 300
 
 
-def test_the_first_partition_may_be_skipped(wide, tmp_path):
+def test_the_first_partition_may_be_skipped(scheduler_here, wide, tmp_path):
     data, url = tmp_path / "data", str(tmp_path / "model")
     shutil.copytree(wide, data)
     shutil.rmtree(data / "part-00000")
-    with local_cluster(1, processes=False) as cluster:
-        options = {"client": cluster.scheduler_address, "on_error": "skip"}
-        result = train(str(data), CONFIG, save_to=url, **options)
+    result = train(str(data), CONFIG, client=scheduler_here, save_to=url, on_error="skip")
     assert result.report["skipped_partitions"] == ["part-00000"]
     assert result.digest == train(str(data), CONFIG, on_error="skip").digest
 
