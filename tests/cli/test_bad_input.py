@@ -170,12 +170,3 @@ def test_paths_with_spaces_umlauts_tildes_and_slashes(run, places, tmp_path, mon
     ):
         assert isinstance(run(*command, "--json").json, dict)
     assert (home / "né w.parquet").is_file()
-
-
-def test_files_of_several_formats_are_named(run, tmp_path):
-    (tmp_path / "a.csv").write_text("label,x\n0,1\n1,2\n")
-    (tmp_path / "b.jsonl").write_text('{"label": 1, "x": 2}\n')
-    for command in (["train", "--model", tmp_path / "m"], ["ingest", "--out", tmp_path / "d"]):
-        error = run(*command, tmp_path / "a.csv", tmp_path / "b.jsonl").error
-        assert "a.csv is csv and" in error
-        assert "b.jsonl is jsonl; files that are read together have one format" in error

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow.parquet as pq
 import pytest
 
-from dadagrad import Model, evaluate, ingest, predict
+from dadagrad import evaluate, predict
 
 
 def test_evaluate(run, places):
@@ -73,26 +73,6 @@ def test_a_link_stays_and_the_file_behind_it_is_replaced(run, places, tmp_path):
     assert (tmp_path / "link.csv").is_symlink()
     assert (tmp_path / "file.csv").read_text().startswith('"row","line","label","score"')
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.csv", "link.csv"]
-
-
-@pytest.mark.parametrize("name", ["evaluate", "predict"])
-def test_what_is_missing_damaged_or_does_not_fit(run, places, tmp_path, name):
-    out = tmp_path / "p.parquet"
-    command = ["evaluate"] if name == "evaluate" else ["predict", "--out", out]
-    other, damaged = tmp_path / "other", tmp_path / "damaged"
-    ingest(places.text, str(other), norm="l2")
-    Model.load(places.model).save(damaged)
-    part = next(damaged.rglob("000-00000.zst"))
-    part.write_bytes(part.read_bytes()[:-1] + b"x")
-    for model, data, message in (
-        (tmp_path, places.test, f"no model at {tmp_path}"),
-        (places.test, places.test, f"no model at {places.test}: it is a dataset"),
-        (places.model, tmp_path, "no dataset at"),
-        (places.model, other, "feature space"),
-        (damaged, places.test, "sha256"),
-    ):
-        assert message in run(*command, model, data).error
-    assert not out.exists()
 
 
 def test_rows_without_labels_are_predicted_and_nothing_else(run, places, tmp_path):

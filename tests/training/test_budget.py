@@ -5,19 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import dask.config
-import numpy as np
 import pytest
 from helpers.objects import TEXTS
 from helpers.processes import local_cluster, run_python
 from helpers.training_cases import ByHand, make_data, make_schedule_of, new_coordinator
-from helpers.wide_cases import hashed_rows, write_wide
+from helpers.wide_cases import write_wide
 from helpers.zarr_cases import write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dadagrad
 from dadagrad import InputError, TrainConfig, train
-from dadagrad.data.dataset import LabelColumn, Partition, Schema
+from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES
 from dadagrad.problem import make_problem
@@ -27,7 +26,6 @@ from dadagrad.training.memory.estimate import (
     decoded_bytes,
     estimate_run,
     reading_bytes,
-    touched_features,
 )
 from dadagrad.training.messages import Close, Open
 from dadagrad.training.schedule import n_prefetched
@@ -61,15 +59,6 @@ def test_the_bytes_of_a_state_are_known_before_it_is_made(algorithm):
             assert state_bytes(problem) == of_features + arrays["intercept"].nbytes
     huge = problem_of(algorithm, 1 << 44, 2)
     assert state_bytes(huge) >= 8 << 44
-
-
-@pytest.mark.parametrize("n_rows", [1, 1000])
-def test_touched_features_are_near_the_truth(n_rows):
-    rows = hashed_rows(0, 4000, 50, 20)
-    part = rows.slice(0, n_rows)
-    partition = Partition("part", rows.n_rows, rows.nnz, rows.n_local, "")
-    touched = len(np.unique(part.indices))
-    assert touched_features(part.nnz, partition) == pytest.approx(touched, rel=0.3)
 
 
 STREAMS = {"streams": 5, "rounds": 8}

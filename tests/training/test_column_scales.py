@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.processes import local_cluster
 from helpers.training_cases import (
     N_FEATURES,
     UPDATES,
@@ -178,18 +177,5 @@ def test_sums_that_overflow_end_the_run_with_the_name_of_the_feature(mode):
     train_on_overflow(f"{NAMED}|step_size='auto'", step_size="auto", **mode)
 
 
-def test_an_error_of_a_worker_names_the_feature():
-    with local_cluster(1, processes=False) as cluster:
-        train_on_overflow(NAMED, step_size=0.5, batch_size=10, client=cluster.scheduler_address)
-
-
-def test_scales_of_rows_count_as_values():
-    rows, random = make_data((60,)).read(0), np.random.default_rng(4)
-    scale = random.uniform(1.0, 50.0, rows.n_rows).astype(np.float32)
-    scaled = replace(rows, values=None, row_scale=scale)
-    explicit = replace(rows, values=np.repeat(scale, np.diff(rows.indptr)))
-    config = TrainConfig(step_size=0.3, scale_columns=True)
-    found, expected = (
-        dense_weights(train(as_dataset([part]), config).model) for part in (scaled, explicit)
-    )
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+def test_an_error_of_a_worker_names_the_feature(scheduler_here):
+    train_on_overflow(NAMED, step_size=0.5, batch_size=10, client=scheduler_here)

@@ -412,13 +412,14 @@ def test_outputs_have_the_bits_of_models_of_their_own(update, l1, batch_size, la
     assert together.report["progressive_loss"] == pytest.approx(np.mean(losses), rel=1e-12)
 
 
-def test_all_ones_and_row_scales_are_values():
+@pytest.mark.parametrize("scale_columns", [False, True])
+def test_all_ones_and_row_scales_are_values(scale_columns):
     implicit, explicit = [], []
     for rows in map(make_data((30, 20)).read, range(2)):
-        scale = np.random.default_rng(3).uniform(0.3, 1.0, rows.n_rows).astype(np.float32)
+        scale = np.random.default_rng(3).uniform(0.5, 20.0, rows.n_rows).astype(np.float32)
         implicit.append(replace(rows, values=None, row_scale=scale))
         explicit.append(replace(rows, values=np.repeat(scale, np.diff(rows.indptr))))
-    config = TrainConfig(step_size=0.3, batch_size=7)
+    config = TrainConfig(step_size=0.3, batch_size=7, scale_columns=scale_columns)
     found, expected = (
         dense_weights(train(as_dataset(parts), config).model) for parts in (implicit, explicit)
     )
