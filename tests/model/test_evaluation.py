@@ -97,22 +97,20 @@ def huber(scores, targets):
     return np.where(distance < 0.3, distance**2 / 2, 0.3 * (distance - 0.15))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+def squared_hinge(scores, targets):
+    return np.maximum(0, 1 - targets * scores) ** 2 / 2
+
+
 @pytest.mark.parametrize(
-    ("task", "values", "loss", "formula"),
+    ("weighted", "task", "values", "loss", "formula"),
     [
-        ("binary", [-1.0, 1.0], "hinge", lambda s, t: np.maximum(0, 1 - t * s)),
-        (
-            "multiclass",
-            [1.0, 4.0, 9.0],
-            "squared-hinge",
-            lambda s, t: np.maximum(0, 1 - t * s) ** 2 / 2,
-        ),
-        ("multilabel", [0.0, 1.0], "logistic", lambda s, t: np.log1p(np.exp(-t * s))),
-        ("regression", [0.5, 1.5, 2.5], "huber:width=0.3", huber),
+        (True, "binary", [-1.0, 1.0], "hinge", lambda s, t: np.maximum(0, 1 - t * s)),
+        (False, "multiclass", [1.0, 4.0, 9.0], "squared-hinge", squared_hinge),
+        (True, "multilabel", [0.0, 1.0], "logistic", lambda s, t: np.log1p(np.exp(-t * s))),
+        (False, "regression", [0.5, 1.5, 2.5], "huber:width=0.3", huber),
     ],
 )
-def test_loss_error_and_area(task, values, loss, formula, weighted):
+def test_loss_error_and_area(weighted, task, values, loss, formula):
     random = np.random.default_rng(2)
     weight = random.integers(0, 4, 65).astype(np.float32) if weighted else None
     labels = random.choice(values, (65, 3 if task == "multilabel" else 1))

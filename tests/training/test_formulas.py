@@ -13,7 +13,7 @@ from helpers.training_cases import (
     dense_weights,
     make_data,
 )
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dadagrad import TrainConfig, train
@@ -291,9 +291,9 @@ def make_labelled(loss, labels, weights):
     return as_dataset(parts)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("update", UPDATES)
 @given(
+    mode=st.sampled_from(list(MODES)),
+    update=st.sampled_from(UPDATES),
     loss=st.sampled_from(list(LOSSES)),
     labels=st.sampled_from(["binary", "multiclass", "multilabel", "four labels"]),
     weights=st.sampled_from(["none", "whole", "fractions"]),
@@ -304,6 +304,7 @@ def make_labelled(loss, labels, weights):
     average=st.booleans(),
     aware=st.booleans(),
 )
+@settings(max_examples=180)
 def test_training_is_the_plain_update(
     mode, update, loss, labels, weights, penalties, delta, accumulate, fit_intercept, average, aware
 ):

@@ -164,8 +164,7 @@ def test_nearly_singular_preconditioners_are_solved(delta, caplog, monkeypatch):
     assert not caplog.records
 
 
-@pytest.mark.parametrize("l1", [1e-3, 1e-2])
-@pytest.mark.parametrize("high", [np.inf, 1e-3])
+@pytest.mark.parametrize(("l1", "high"), [(1e-3, np.inf), (1e-2, 1e-3)])
 @pytest.mark.parametrize(
     "preconditioner", [Sketch(1e-6, 4), SketchedNewton(1e-6, 4), CorrectedSketch(4)], ids=repr
 )
