@@ -17,7 +17,7 @@ import scipy.sparse
 from helpers.blocks import dense_dataset
 from helpers.line_formats import COMPRESS
 from helpers.processes import local_cluster
-from helpers.zarr_cases import read_anndata
+from helpers.zarr_cases import files_of, read_anndata
 from sklearn.datasets import dump_svmlight_file
 
 from dadagrad import InputError
@@ -28,11 +28,6 @@ from dadagrad.data.ingest.ingest import IngestReport, ingest
 from dadagrad.data.reading import files
 from dadagrad.data.reading.files import guess_format
 from dadagrad.data.views import check_features
-
-
-def files_of(folder):
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def write_and_ingest(folder, files, **options):
@@ -352,9 +347,8 @@ def test_a_dataset_is_replaced_only_if_asked_and_after_all_is_read(tmp_path):
 # --- options and errors
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_wrong_options_are_explained(tmp_path):
+    for options, message in (
         ({"format": "svm"}, "format 'svm' is not known; choose one of svmlight, vw"),
         ({"hash_bits": 8}, "hash_bits is 8, but the format is svmlight; it applies to vw, text"),
         ({"ngrams": 2, "format": "svmlight"}, "ngrams is 2, but the format is svmlight"),
@@ -367,11 +361,9 @@ def test_a_dataset_is_replaced_only_if_asked_and_after_all_is_read(tmp_path):
         ({"workers": 0}, "workers must be a whole number of at least 1, not 0"),
         ({"n_features": 2}, "n_features is 2, but the sources have features up to id 2"),
         ({"no_labels": True, "multilabel": True}, "no_labels and multilabel exclude each other"),
-    ],
-)
-def test_wrong_options_are_explained(tmp_path, options, message):
-    with refused(message, tmp_path / "out"):
-        write_and_ingest(tmp_path, {"a.svm": "1 1:1 3:2\n"}, **options)
+    ):
+        with refused(message, tmp_path / "out"):
+            write_and_ingest(tmp_path, {"a.svm": "1 1:1 3:2\n"}, **options)
 
 
 def test_sources_without_rows(tmp_path):

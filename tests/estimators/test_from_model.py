@@ -4,12 +4,12 @@ import dask.array as da
 import numpy as np
 import pandas
 import pytest
+from helpers.objects import OwnHinge
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 import dadagrad
 from dadagrad import AdaGradClassifier, AdaGradRegressor, InputError
-from dadagrad.optim.losses import Hinge
 
 X = np.random.default_rng(0).normal(size=(240, 5))
 Y = np.where(X[:, 0] + X[:, 1] > 0, "yes", "no")
@@ -76,12 +76,6 @@ def test_an_estimator_of_a_model_of_a_frame_knows_its_columns(tmp_path):
     loaded = AdaGradClassifier.from_model(tmp_path / "model")
     with pytest.raises(ValueError, match="feature names should match"):
         loaded.predict(frame[frame.columns[::-1]])
-
-
-class OwnHinge(Hinge):
-    """A loss that no name stands for."""
-
-    name = "own-hinge"
 
 
 def test_an_estimator_of_a_model_with_an_own_loss_is_given_it(tmp_path):

@@ -3,8 +3,9 @@
 import dask.config
 import pytest
 from helpers.cluster_processes import Cluster, Nursery
-from helpers.fault_cases import CONFIG, DATA_SIZES, make_dataset
-from helpers.training_cases import bits
+from helpers.fault_cases import CONFIG, DATA_SIZES
+from helpers.training_cases import bits, make_data
+from helpers.zarr_cases import write_zarr
 
 import dadagrad.clusters  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad import train
@@ -41,7 +42,7 @@ def cluster(shared_cluster):
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     """Six partitions, of 720 rows in all."""
-    return make_dataset(tmp_path_factory.mktemp("data") / "train", DATA_SIZES)
+    return write_zarr(make_data(DATA_SIZES), tmp_path_factory.mktemp("data") / "train")
 
 
 @pytest.fixture(scope="session")

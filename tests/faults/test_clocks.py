@@ -1,6 +1,5 @@
 """Clocks that jump, as after a suspended machine or a correction, in all processes at once."""
 
-import json
 import struct
 import threading
 import time
@@ -9,6 +8,7 @@ import pytest
 from helpers.cluster_processes import Cluster, Nursery
 from helpers.faulty_proxy import Proxy, once_at
 from helpers.processes import wait_until
+from helpers.runs import digest
 from helpers.servers import BUCKET, rclone_server
 
 from dadagrad import InputError, ingest, train
@@ -58,11 +58,6 @@ def nursery(tmp_path_factory, clocks):
         yield made
 
 
-def digest(process):
-    assert process.wait(100) == 0, process.text()
-    return str(json.loads(process.out.read_text())["digest"])
-
-
 JUMPS = {"a day on": (DAY, 0.0), "back": (-DAY, 0.0), "suspended": (HOUR, HOUR)}
 SECONDS_BACK = 5.0
 """A message of Dask waits for as long as the wall clock was set back."""
@@ -102,7 +97,7 @@ def test_a_run_has_the_same_bits(
         wait_until(lambda run=run: len(CheckpointReader(run).list()) > 1, 60, "a checkpoint")
         on_dask = name == "back" and place != "threads"
         clocks.jump(*((-SECONDS_BACK, 0.0) if on_dask else jump))
-        assert digest(process) == expected
+        assert digest(process, 100) == expected
         clocks.jump(0.0, 0.0)
 
 

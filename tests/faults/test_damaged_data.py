@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.fault_cases import CONFIG, DATA_SIZES, At, make_dataset
+from helpers.fault_cases import CONFIG, DATA_SIZES, At
 from helpers.training_cases import bits, make_data, train_until
 from helpers.zarr_cases import write_zarr
 from pyarrow.parquet import ParquetFile
@@ -45,7 +45,7 @@ def damage(url, kind, partition=VICTIM):
 @pytest.fixture
 def url(tmp_path):
     """Data of its own, to be damaged."""
-    return make_dataset(tmp_path / "train", DATA_SIZES)
+    return write_zarr(make_data(DATA_SIZES), tmp_path / "train")
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
@@ -163,7 +163,7 @@ def test_when_all_are_damaged_there_is_nothing_to_go_on_with(cluster, url):
 
 
 def test_the_labels_of_a_skipped_partition_are_not_taken_for_sorted_rows(tmp_path, caplog):
-    url = make_dataset(tmp_path / "train", (400, 100))
+    url = write_zarr(make_data((400, 100)), tmp_path / "train")
     damage(url, "vanish", "part-00000")
     train(url, step_size=0.1, shuffle=False, on_error="skip")
     assert "partition part-00000 is skipped" in caplog.text

@@ -7,12 +7,15 @@ import cloudpickle
 import psutil
 import pytest
 from helpers.cluster_processes import Cluster
-from helpers.fault_cases import CONFIG, At, make_dataset
+from helpers.fault_cases import CONFIG, At
 from helpers.servers import BUCKET, rclone_server
-from helpers.training_cases import bits
+from helpers.training_cases import bits, make_data
+from helpers.zarr_cases import write_zarr
 
 from dadagrad import train
 from dadagrad.storage.store import Storage
+
+DATA = make_data((60, 50, 40))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ def logs_of(cluster):
 def test_they_are_in_no_task_key_graph_or_log(cluster, server, sent, caplog, tmp_path):
     folder = tmp_path / "data"
     url = f"s3://{BUCKET}/train"
-    upload(make_dataset(folder, (60, 50, 40)), "train")
+    upload(write_zarr(DATA, folder), "train")
     caplog.set_level("DEBUG")
     config = replace(CONFIG, batch_size=20)
     with cluster.client() as client:
@@ -96,7 +99,7 @@ def everything_known(dask_scheduler):
 def test_they_are_in_no_line_of_a_list_of_processes(server, monkeypatch, tmp_path):
     """Workers that a run starts get them with its environment."""
     server.set_environment(monkeypatch)
-    upload(make_dataset(tmp_path / "data", (60, 50, 40)), "listed")
+    upload(write_zarr(DATA, tmp_path / "data"), "listed")
     lines = []
 
     def look(event):

@@ -4,8 +4,6 @@ import copy
 import hashlib
 import json
 import os
-import subprocess
-import sys
 import textwrap
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from dadagrad import DadagradError
+from helpers.processes import run_python
 
 CORPUS = Path(__file__).parents[1] / "hostile" / "corpus"
 MEMORY = 1 << 30
@@ -159,8 +158,8 @@ def to_bytes(document):
     return json.dumps(document).encode()
 
 
-def in_little_memory(program, *arguments, memory=MEMORY):
-    """Run `program` in a process that can allocate `memory` bytes after it called ``limit()``.
+def in_little_memory(program, *arguments):
+    """Run `program` in a process that can allocate `MEMORY` bytes after it called ``limit()``.
 
     The program calls it once everything is imported and warm; `arguments` are ``sys.argv[1:]``.
     Returns what the program prints.
@@ -170,19 +169,11 @@ def in_little_memory(program, *arguments, memory=MEMORY):
         def limit():
             # Not the address space: each thread reserves some that it never uses.
             pages = int(open("/proc/self/statm").read().split()[5])
-            most = pages * resource.getpagesize() + {memory}
+            most = pages * resource.getpagesize() + {MEMORY}
             resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     """
     code = textwrap.dedent(prelude) + textwrap.dedent(program)
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        # Arrow's own allocator takes 1 GiB of addresses ahead of its first use, and goes without
-        # where it gets none: whether it did depended on the threads that had ended meanwhile.
-        env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"},
-    )
-    assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-3000:])
-    return done.stdout
+    # Arrow's own allocator takes 1 GiB of addresses ahead of its first use, and goes without
+    # where it gets none: whether it did depended on the threads that had ended meanwhile.
+    variables = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+    return run_python("-c", code, *arguments, env=variables).stdout

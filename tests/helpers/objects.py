@@ -5,7 +5,7 @@ from typing import TypeVar
 from numba import njit
 
 from dadagrad.kernels import training as kernels
-from dadagrad.optim.losses import LOSSES
+from dadagrad.optim.losses import LOSSES, Hinge
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.registry import parameters
 from dadagrad.optim.regularizers import REGULARIZERS
@@ -27,6 +27,12 @@ TEXTS = {
     **{name: f"{name}:radius=2.0" for name in ("l1-ball", "l2-ball", "projected-gradient")},
 }
 """Text of objects that need parameters, or that are tested with others than the usual ones."""
+
+
+class OwnHinge(Hinge):
+    """A loss that no name stands for."""
+
+    name = "own-hinge"
 
 
 def example(registry, name):

@@ -8,10 +8,11 @@ object stores write by themselves.
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from helpers.processes import run_python
 
 HERE = Path(__file__).parent
 
@@ -62,13 +63,11 @@ def each_death(folder, program, *arguments, stride=1):
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, HERE / "die_at.c"], check=True)
     root = folder / "deaths"
     root.mkdir()
-    command = [sys.executable, "-c", f"{PROGRAM}\n{program}\nprint(run())"]
     paths = (str(HERE.parent), os.environ.get("PYTHONPATH", ""))
-    done = subprocess.run(
-        [*command, *map(str, (library, root, stride, *arguments))],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(paths)},
+    variables = {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(paths)}
+    done = run_python(
+        *("-c", f"{PROGRAM}\n{program}\nprint(run())", library, root, stride, *arguments),
+        env=os.environ | variables,
+        timeout=None,
     )
-    assert done.returncode == 0, done.stderr
     return int(done.stdout)

@@ -26,6 +26,12 @@ def write_zarr(data, url, **extra):
     return str(url)
 
 
+def files_of(folder):
+    """The bytes of all files below a folder, by path."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
 def some_rows(seed=0, *, n_labels=2, plain=False, n_rows=40):
     """Rows below `N_FEATURES`, with every optional number, or with none if `plain`."""
     random = np.random.default_rng(seed)

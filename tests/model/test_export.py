@@ -11,6 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
+from helpers.objects import OwnHinge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,18 +20,11 @@ from dadagrad import InputError, Model
 from dadagrad.cli import dadagrad as cli
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.model.raw import read_raw
-from dadagrad.optim.losses import Hinge
 
 REVIEWS = [
     "Good film, good plot", "a BAD film", "very very GOOD; don't miss it", "bad. Bad! plot", "",
     "ÉLAN naïve film", "x y z", "so good_good 10 times",
 ]  # fmt: skip
-
-
-class OwnHinge(Hinge):
-    """A loss that the command line does not know."""
-
-    name = "own-hinge"
 
 
 @pytest.fixture(scope="module")
@@ -73,19 +67,16 @@ def check(outputs, model, scores):
         np.testing.assert_allclose(outputs[2], expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("loss", "n_classes", "options"),
-    [
+def test_onnx_predicts_from_raw_texts(folder):
+    for loss, n_classes, options in (
         ("hinge", 2, {"ngrams": 2, "norm": "l2", "binary": True}),
         ("logistic", 3, {"ngrams": 3, "norm": "l2"}),
         ("softmax", 2, {"binary": True}),
         ("squared-hinge", 2, {}),
-    ],
-)
-def test_onnx_predicts_from_raw_texts(folder, loss, n_classes, options):
-    model = text_model(folder, loss, n_classes, **options)
-    scores = np.concatenate([model.scores(raw.rows) for raw in read_raw(model.schema, REVIEWS)])
-    check(run(model, text=np.array(REVIEWS, object)), model, scores)
+    ):
+        model = text_model(folder, loss, n_classes, **options)
+        scores = np.concatenate([model.scores(raw.rows) for raw in read_raw(model.schema, REVIEWS)])
+        check(run(model, text=np.array(REVIEWS, object)), model, scores)
 
 
 @pytest.fixture(scope="module")
@@ -116,17 +107,14 @@ def scores_of(model, X):
     return X.astype(float) @ weights + model.intercept
 
 
-@pytest.mark.parametrize(
-    ("loss", "n_classes", "calibration"),
-    [
+def test_onnx_predicts_from_ids_and_values():
+    for loss, n_classes, calibration in (
         ("hinge", 2, "none"), ("logistic", 2, "isotonic"), ("multiclass-hinge", 3, "isotonic"),
         ("softmax", 3, "none"), ("logistic", 3, "none"), ("squared", 2, ""), ("poisson", 2, ""),
-    ],
-)  # fmt: skip
-def test_onnx_predicts_from_ids_and_values(loss, n_classes, calibration):
-    model, X = numbers(loss, n_classes, calibration)
-    ids = np.tile(np.arange(8), (len(X), 1))
-    check(run(model, ids=ids, values=X.astype(float)), model, scores_of(model, X))
+    ):  # fmt: skip
+        model, X = numbers(loss, n_classes, calibration)
+        ids = np.tile(np.arange(8), (len(X), 1))
+        check(run(model, ids=ids, values=X.astype(float)), model, scores_of(model, X))
 
 
 def test_onnx_has_even_probabilities_where_all_of_a_row_underflow():

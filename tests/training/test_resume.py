@@ -6,7 +6,7 @@ import time
 
 import pytest
 from helpers.training_cases import bits, interrupt_at, make_data
-from helpers.zarr_cases import write_zarr
+from helpers.zarr_cases import files_of, write_zarr
 
 from dadagrad import InputError, TrainConfig, TrainingError, resume, train
 from dadagrad.data import external_shuffle
@@ -47,14 +47,6 @@ def as_of(folder, step, to):
     return str(to)
 
 
-def content_of(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 @pytest.mark.parametrize(("batch_size", "client"), [(1, None), (11, "tcp://127.0.0.1:1")])
 def test_a_finished_run_is_only_looked_at_any_number_of_times(tmp_path, batch_size, client):
     """And needs no cluster."""
@@ -62,11 +54,11 @@ def test_a_finished_run_is_only_looked_at_any_number_of_times(tmp_path, batch_si
     config = TrainConfig(step_size=0.3, batch_size=batch_size, passes=2)
     folder = str(tmp_path / "run")
     finished = train(url, config, checkpoints=folder)
-    before = content_of(tmp_path / "run")
+    before = files_of(tmp_path / "run")
     announced = []
     for _ in range(2):
         again = resume(folder, client=client, messages=announced.append)
-        assert content_of(tmp_path / "run") == before
+        assert files_of(tmp_path / "run") == before
         assert everything(again) == everything(finished)
         assert again.complete
         assert again.report["seconds"] == pytest.approx(finished.report["seconds"], abs=0.5)
