@@ -20,8 +20,9 @@ def whole_digest(places):
     return train(str(places.train), **SETTINGS).model.digest
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("command", ["resume", "train --or-resume"])
+@pytest.mark.parametrize(
+    ("stop", "command"), [(signal.SIGINT, "resume"), (signal.SIGHUP, "train --or-resume")]
+)
 def test_a_stopped_run_resumes_to_the_same_bits(
     run, stop_after, places, tmp_path, stop, command, whole_digest
 ):

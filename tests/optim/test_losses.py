@@ -190,34 +190,10 @@ def test_multiclass_hinge_of_known_scores():
         np.testing.assert_array_equal(slopes, expected)
 
 
-def test_softmax_over_two_classes_is_logistic():
-    difference = np.linspace(-40, 40, 9)
-    scores = np.stack([-0.5 * difference, 0.5 * difference], axis=1)
-    logistic, labels = LOSSES.make("logistic"), signs(np.ones(9), 2)
-    expected = logistic.value(difference, np.array(1.0))
-    np.testing.assert_allclose(Softmax().value(scores, labels), expected, rtol=1e-12, atol=1e-16)
-    expected = logistic.slope(difference, np.array(1.0))
-    np.testing.assert_allclose(Softmax().slope(scores, labels)[:, 1], expected, rtol=1e-12)
-
-
 def test_a_label_that_is_no_class_has_no_slope():
     for loss in (Softmax(), MulticlassHinge()):
         slopes = compiled_slopes(loss, np.array([[1.0, 2.0, 3.0]]), -np.ones((1, 3)))
         np.testing.assert_array_equal(slopes, np.zeros((1, 3)))
-
-
-def test_the_least_mean_of_the_quantile_loss_is_at_the_quantile():
-    labels = np.random.default_rng(0).exponential(size=2001)
-    scores = np.sort(labels)
-    means = Quantile(0.8).value(scores[:, None], labels).mean(axis=1)
-    assert scores[means.argmin()] == np.quantile(labels, 0.8)
-
-
-@given(mean=st.floats(1e-3, 1e3), label=st.just(0.0) | st.floats(1e-3, 1e3))
-def test_poisson_is_half_the_deviance(mean, label):
-    found = Poisson().value(np.log(np.array(mean)), np.array(label))
-    ratio = label * np.log(label / mean) if label else 0.0
-    assert found == pytest.approx(ratio - label + mean, rel=1e-9, abs=1e-9)
 
 
 def test_poisson_goes_on_straight_where_the_exponential_is_capped():
