@@ -107,12 +107,14 @@ def test_the_program_writes_tables_plots_and_the_page(tmp_path, monkeypatch, cap
         assert (tmp_path / "results" / f"strongly_convex.{ending}").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("file", sorted((program.HERE / "results").glob("*.json")))
-def test_claims_are_held_against_the_saved_record(file):
-    lines = record.claims(program.experiment(file.stem), file.stem, file.parent)
-    assert all(verdict in ("met", "refuted") for _, _, verdict, _ in lines)
+def test_claims_are_held_against_the_saved_record():
     page = (program.HERE / "README.md").read_text()
-    assert all(f"| {text} | {verdict} | {figures} |" in page for _, text, verdict, figures in lines)
+    for file in (program.HERE / "results").glob("*.json"):
+        for _, text, verdict, figures in record.claims(
+            program.experiment(file.stem), file.stem, file.parent
+        ):
+            assert verdict in ("met", "refuted")
+            assert f"| {text} | {verdict} | {figures} |" in page
 
 
 def test_a_claim_is_refuted_by_other_figures(tmp_path):

@@ -93,7 +93,7 @@ PAIRS = {
     "regularizer": ({"regularizer": OwnL1(1e-4)}, {"l1": 1e-4}),
     "preconditioner": ({"preconditioner": OwnDiagonal()}, {"preconditioner": "diagonal"}),
 }
-OTHERS = [{"batch_size": 1}, {"batch_size": 20}, {"batch_size": 20, "update": "mirror-descent"}]
+OTHERS = [{"batch_size": 1}, {"batch_size": 20, "update": "mirror-descent"}]
 
 
 def data_of(name):
