@@ -92,6 +92,9 @@ REFUSED = [
     ("accumulate", "both", "accumulate 'both' is not known; choose one of batch, row"),
     ("low", 0.5, r"the box \[0.5, inf\] does not contain 0"),
     ("high", -0.5, r"the box \[-inf, -0.5\] does not contain 0"),
+    ("step_size", [], "step_size must have at least one number"),
+    ("step_size", [0.1, "auto"], "step_size must be a finite number above 0, not 'auto'"),
+    ("l1", [0.1, -1.0], "l1 must be a finite number of at least 0, not -1.0"),
     ("class_weight", "even", "class_weight must be None, 'balanced' or a mapping .* not 'even'"),
     ("class_weight", {1.0: -2}, r"class_weight\[1.0\] must be a finite number of at least 0"),
     *(
@@ -101,20 +104,36 @@ REFUSED = [
         for value in values
     ),
 ]
-STREAMS_REFUSED = [
-    ({"batch_size": 8}, "each row is a step of its stream, so batch_size 8"),
-    ({"update": "coin-betting"}, "merges the sums of each coordinate, which needs one of"),
-    ({"preconditioner": "full"}, "in the preconditioner 'diagonal' with l1"),
-    ({"regularizer": "l2-norm:strength=1.0"}, "in the preconditioner 'diagonal' with l1"),
-    ({"average": True, "l1": 1e-6}, "of which averaging takes only the bounds"),
-    ({"streams": 1}, "rounds=8 is the number of merges of several streams"),
+STREAMS = {"streams": 3, "rounds": 8}
+MANY = {"step_size": [0.1, 0.2]}
+NOT_TOGETHER = [
+    ({"update": "pa", "preconditioner": "full"}, "does not support preconditioner='full'"),
+    ({"update": "arow", "l1": 0.1}, "does not support l1=0.1"),
+    ({"update": "eg", "regularizer": "l2-norm:strength=1"}, "does not support regularizer"),
+    ({"update": "pa-1", "batch_size": 8}, "learns row by row"),
+    ({"update": "coin-betting", "l2": 0.1}, "does not support l2"),
+    ({"accumulate": "row", "preconditioner": "full"}, "accumulate 'row' is for the precond"),
+    ({"accumulate": "row", "average": True, "l1": 1.0}, "accumulate 'row' is for the precond"),
+    ({"regularizer": "l2-ball:radius=1", "high": 2.0}, "cannot be combined"),
+    (STREAMS | {"batch_size": 8}, "each row is a step of its stream, so batch_size 8"),
+    (STREAMS | {"update": "coin-betting"}, "merges the sums of each coordinate, which needs one"),
+    (STREAMS | {"preconditioner": "full"}, "in the preconditioner 'diagonal' with l1"),
+    (STREAMS | {"regularizer": "l2-norm:strength=1.0"}, "in the preconditioner 'diagonal' with l1"),
+    (STREAMS | {"average": True, "l1": 1e-6}, "of which averaging takes only the bounds"),
+    (STREAMS | {"streams": 1}, "rounds=8 is the number of merges of several streams"),
+    (
+        MANY | {"preconditioner": "full"},
+        "several values of step_size, l1 or l2 need one of the upd",
+    ),
+    (MANY | {"update": "pa"}, "need one of the updates"),
+    (MANY | {"average": True, "l1": [0.0, 1.0]}, "of which averaging takes only the bounds"),
 ]
 
 
-@pytest.mark.parametrize(("values", "reason"), STREAMS_REFUSED, ids=str)
-def test_what_cannot_be_combined_with_streams_is_refused(values, reason):
-    with pytest.raises(InputError, match=reason):
-        TrainConfig(**{"streams": 3, "rounds": 8, **values})
+def test_what_cannot_be_combined_is_refused_with_the_reason():
+    for values, reason in NOT_TOGETHER:
+        with pytest.raises(InputError, match=reason):
+            TrainConfig(**values)
 
 
 @pytest.mark.parametrize(("name", "value", "message"), REFUSED)

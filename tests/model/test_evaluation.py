@@ -272,23 +272,6 @@ def test_labels_that_were_text_are_matched_by_name():
         evaluate(model, wrong)
 
 
-def test_labels_that_the_model_does_not_know():
-    animals = LabelColumn("y0", (0.0, 1.0), None, ("ant", "bee"))
-    for column, names, message in (
-        (animals, ("ant", "wasp"), "label 'wasp'"),
-        (animals, None, "numbers, and the labels of the model are texts"),
-        (
-            LabelColumn("y0", (-1.0, 1.0)),
-            ("ant", "bee"),
-            "texts, and the labels of the model are numbers",
-        ),
-        (SIGNS[0], None, "label '-1', which the model was not trained on"),
-    ):
-        labels = binary() if names is None else (binary() + 1) / 2
-        with pytest.raises(InputError, match=message):
-            evaluate(make_model("binary", [column]), make_data(labels, names=names))
-
-
 @pytest.fixture
 def pair():
     """Data of two classes, and a model for them."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.training_cases import dense_weights, train_until
 
-from dadagrad import InputError, TrainConfig, dataset_from_arrays, resume, train
+from dadagrad import TrainConfig, dataset_from_arrays, resume, train
 from dadagrad.optim.losses import LOSSES as ALL_LOSSES
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.updates import UPDATES as ALL_UPDATES

@@ -211,9 +211,3 @@ def test_an_estimator_whose_callback_keeps_its_events_can_be_copied():
         with pytest.raises(InputError, match="until the callback returns"):
             events[1].count_nonzeros()
         assert events[-1].result.model.digest == estimator.model_.digest
-
-
-def test_a_single_function_will_do():
-    rows = []
-    train(make_data(), replace(CONFIG, passes=1), callbacks=lambda event: rows.append(event.rows))
-    assert rows[-1] == make_data().n_rows
