@@ -130,7 +130,7 @@ NOT_TOGETHER = [
 ]
 
 
-def test_what_cannot_be_combined_is_refused_with_the_reason():
+def test_settings_that_exclude_each_other_are_refused():
     for values, reason in NOT_TOGETHER:
         with pytest.raises(InputError, match=reason):
             TrainConfig(**values)

@@ -34,7 +34,7 @@ def test_the_query_of_a_url_is_left_out(scheme, secret, host, path):
 
 
 @given(HOSTS, PATHS)
-def test_what_is_no_credential_stays(host, path):
+def test_text_without_credentials_stays(host, path):
     text = f"s3://bucket/day@2/{path}, tcp://{host}, /a:b/c@d, C:/Users/me@b and a?b@c stay"
     assert redact(text) == text
 

@@ -208,7 +208,7 @@ def test_files_with_other_columns_are_named(storage, other):
         ParquetDataset(storage.url)
 
 
-def test_what_is_no_parquet(storage):
+def test_files_that_are_not_parquet_are_named(storage):
     with pytest.raises(InputError, match="no Parquet file at"):
         ParquetDataset(storage.url)
     put(storage, "x.parquet", columns())

@@ -197,7 +197,7 @@ NO_DAMAGE = {
 
 
 @pytest.mark.parametrize("case", NO_DAMAGE)
-def test_what_is_no_damage_ends_the_run(case, url, tmp_path, monkeypatch):
+def test_errors_other_than_damage_end_the_run(case, url, tmp_path, monkeypatch):
     """Lack of memory, or a disk that fails, must not cost rows."""
     owner, name, failure, kind = NO_DAMAGE[case]
     data = open_dataset(write_parquet(url, tmp_path) if "Parquet" in case else url)

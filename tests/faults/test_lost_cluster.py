@@ -161,7 +161,7 @@ class TestCommandLine:
 
 
 async def give_up(address, dask_scheduler):
-    """What a scheduler does with a worker that has not been heard of for too long."""
+    """Remove a worker, as a scheduler does that has not heard of it for too long."""
     await dask_scheduler.remove_worker(address, stimulus_id="test")
 
 

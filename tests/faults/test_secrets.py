@@ -63,7 +63,7 @@ def logs_of(cluster):
     return "\n".join(process.text() for process in (cluster.scheduler, *cluster.workers))
 
 
-def test_they_are_in_no_task_key_graph_or_log(cluster, server, sent, caplog, tmp_path):
+def test_credentials_are_in_no_task_key_graph_or_log(cluster, server, sent, caplog, tmp_path):
     folder = tmp_path / "data"
     url = f"s3://{BUCKET}/train"
     upload(write_zarr(DATA, folder), "train")
@@ -96,7 +96,7 @@ def everything_known(dask_scheduler):
     return b"".join([repr(told).encode(), *(cloudpickle.dumps(given) for given in tasks.values())])
 
 
-def test_they_are_in_no_line_of_a_list_of_processes(server, monkeypatch, tmp_path):
+def test_credentials_are_in_no_list_of_processes(server, monkeypatch, tmp_path):
     """Workers that a run starts get them with its environment."""
     server.set_environment(monkeypatch)
     upload(write_zarr(DATA, tmp_path / "data"), "listed")

@@ -46,7 +46,7 @@ def peak_memory():
     return 1024 * int(found[1])
 
 
-# What a worker is asked. It imports this module.
+# Functions that run on a worker, which imports this module.
 
 
 def set_cache(most_bytes):

@@ -95,7 +95,7 @@ def check_npz(folder, data):
 
 
 @given(archives())
-def test_archives(tmp_path_factory, data):
+def test_any_damage_of_an_archive_is_refused_or_harmless(tmp_path_factory, data):
     check_npz(tmp_path_factory.getbasetemp(), data)
 
 

@@ -213,7 +213,7 @@ def artefacts(good, folder):
 
 
 @pytest.mark.parametrize("kind", ["zarr", "parquet", "table", "npz", "anndata"])
-def test_what_is_larger_than_the_memory_is_not_read(kind, good, tmp_path, monkeypatch):
+def test_sources_larger_than_the_memory_are_not_read(kind, good, tmp_path, monkeypatch):
     path = tmp_path / "a.h5ad"
     if kind == "zarr":
         path = good / "data"
@@ -234,6 +234,6 @@ def test_what_is_larger_than_the_memory_is_not_read(kind, good, tmp_path, monkey
         ingest(path, str(tmp_path / "out"), **options)
 
 
-def test_what_declares_too_much(good, tmp_path):
+def test_files_that_declare_too_much_are_refused(good, tmp_path):
     cases = [*datasets(good, tmp_path), *files(tmp_path), *artefacts(good, tmp_path)]
     check(in_little_memory(PROGRAM, good, json.dumps(cases)), cases)

@@ -291,7 +291,7 @@ def test_a_missing_package_is_named(package, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_exported_is_said(tmp_path):
+def test_impossible_exports_are_refused(tmp_path):
     model, _ = numbers("hinge")
     with pytest.raises(InputError, match=r"poisson.*export the model as onnx"):
         dadagrad.export(numbers("poisson")[0], format="sklearn")

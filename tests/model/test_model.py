@@ -364,7 +364,7 @@ def test_a_folder_of_something_else():
         Model.load(memory_url())
 
 
-def test_what_is_no_model_is_named(tmp_path):
+def test_a_result_in_the_place_of_a_model_is_named(tmp_path):
     result = dadagrad.train((np.eye(2), [0, 1]), step_size=0.5)
     swept = dadagrad.sweep((np.eye(2), [0, 1]), step_size=[0.1, 0.5])
     for use in (

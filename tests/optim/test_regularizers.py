@@ -196,7 +196,7 @@ def test_a_second_call_compiles_nothing():
 
 
 def test_values():
-    """Those of norms inside their proxes are held to conjugates above."""
+    """Values of norms inside their proxes are compared with conjugates above."""
     weights = np.array([[3.0, 0.0], [-4.0, 2.0], [0.0, 0.0]])
     assert ElasticBox(2.0, 4.0, -5.0, 5.0).value(weights) == 2 * 9 + 2 * 29
     assert WithElasticNet(L2Norm(2.0), 2.0, 4.0).value(weights) == 14 + 2 * 9 + 2 * 29

@@ -130,7 +130,7 @@ def test_an_address_is_this_machine_unless_it_names_another(text, address):
 
 
 @pytest.mark.parametrize("text", ["data.zarr", "1.2.3.4:99999", "http://x:80", ""])
-def test_what_is_no_address_is_refused(text):
+def test_wrong_addresses_are_refused(text):
     with pytest.raises(InputError, match="give HOST:PORT"):
         parse_address(text)
     taken = Dashboard()

@@ -77,7 +77,7 @@ def test_everything_is_asked_again(mishaps, proxy, url, monkeypatch):
     assert not storage.exists("delete")
 
 
-def test_what_was_created_by_an_answer_that_was_lost(proxy, url):
+def test_a_create_only_write_whose_answer_was_lost_is_not_repeated(proxy, url):
     storage = Storage(url)
     storage.put("warm", b"")
     proxy.act = first("lose")

@@ -85,7 +85,9 @@ def test_a_run_stops_as_soon_as_it_knows(local_data, tmp_path):
 
 
 @pytest.mark.parametrize(("stage", "store"), [("manifest", "rclone"), ("removal", "moto")])
-def test_what_arrives_late_counts_for_nothing(stage, store, servers, url, new_program, monkeypatch):
+def test_requests_that_arrive_late_do_no_damage(
+    stage, store, servers, url, new_program, monkeypatch
+):
     """A request of the first one is on its way for so long that the second is done meanwhile."""
     servers[store].set_environment(monkeypatch)
     with Proxy(servers[store]) as proxy:

@@ -275,7 +275,7 @@ def test_each_direction_once_is_the_worst_case_of_proposition_3(geometry, direct
     assert ratio(game.regret(rival), bound) == pytest.approx(1.0)
 
 
-# What the theorem needs.
+# Conditions of the theorem.
 
 
 def test_dual_averaging_needs_a_delta_as_large_as_the_gradients():

@@ -167,7 +167,7 @@ def test_theorem_2(stream, case, seed, eta, delta, buffer):
         must_be_below(proved, bound, "theorem 2")
 
 
-def test_what_is_removed_costs_steps_that_are_too_long():
+def test_removed_directions_cost_steps_that_are_too_long():
     """Six directions in turn in a sketch of two, the sign that hurts: within a factor of 3.
 
     What the sketch forgets it meets with delta alone: regret is above what the full

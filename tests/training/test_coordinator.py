@@ -109,7 +109,7 @@ def test_partitions_are_read_ahead_to_the_end(mode, prefetch):
 
 
 @given(configs, st.integers(0, 100), st.sampled_from([SaveRequested(), StopRequested()]))
-def test_what_is_saved_at_any_moment_can_be_gone_on_from(config, when, request):
+def test_a_run_goes_on_from_a_save_at_any_moment(config, when, request):
     whole = finished(config)
     driven = ByHand(DATA, new_coordinator(DATA, config)).run({when: request})
     if request == SaveRequested():

@@ -292,7 +292,7 @@ def test_a_cluster_without_workers_is_refused_after_a_while(data):
         ("overflow", TrainingError, "partition part-00001: the "),
     ],
 )
-def test_what_is_wrong_with_the_rows_is_named(scheduler, tmp_path, fault, error, message):
+def test_errors_in_rows_are_named(scheduler, tmp_path, fault, error, message):
     made = make_data((50, 50), labels="real" if fault == "overflow" else "binary")
     if fault == "label":
         made.read(1).labels[13] = 5.0

@@ -45,7 +45,7 @@ def test_a_partition_is_read_once_by_all_threads_together(requests):
     assert set(read.numbers) <= {number for _, number in requests}
 
 
-def test_what_is_read_ahead_waits_for_its_use_where_nothing_is_kept():
+def test_a_partition_read_ahead_waits_for_its_use():
     cache, read = PartitionCache(0), Reader()
     cache.read_ahead(*read(1))
     for _ in range(2):

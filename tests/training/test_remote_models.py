@@ -246,7 +246,7 @@ def test_the_first_partition_may_be_skipped(scheduler_here, wide, tmp_path):
     assert result.digest == train(str(data), CONFIG, on_error="skip").digest
 
 
-def test_what_cannot_be_saved_is_refused_before_the_run(scheduler, wide, tmp_path):
+def test_a_model_that_cannot_be_saved_is_refused_before_the_run(scheduler, wide, tmp_path):
     run = {"client": scheduler, "callbacks": [lambda event: pytest.fail("it began")]}
     with pytest.raises(InputError, match="leave out keep_state"):
         train(wide, CONFIG, save_to=str(tmp_path / "model"), keep_state=True, **run)

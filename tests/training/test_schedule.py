@@ -237,7 +237,7 @@ def test_stretches_end_with_partitions_where_some_do_nearby(monkeypatch):
     assert cut == [1, 1, 1, 1, *[0] * 16]
 
 
-def test_these_are_the_rounds_of_this_version_of_checkpoints():
+def test_rounds_are_those_of_this_version_of_checkpoints():
     """A checkpoint names a round by number: whoever changes rounds raises `VERSION`, too."""
     common = (9_000, 0, 900, 20_000, 11_000), 2
     schedules = [

@@ -102,7 +102,7 @@ def test_the_rows_of_another_sketch_add_its_stream(seed, rank, buffer, decay, cu
     assert_bounds(merged, rows, rank)
 
 
-def test_it_shrinks_only_when_it_is_full():
+def test_a_sketch_shrinks_only_when_it_is_full():
     sketch, filled = empty(8, 30), []
     for row in draw_rows(1, 20, n_features=30, decay=0.0):
         fd.add(sketch, 4, row)

@@ -17,7 +17,7 @@ SHAPE = (7, 2)
     ("size", "sizes"), [(None, [7]), (3, [3, 3, 1]), (100, [7]), ((2, 4, 1), [2, 4, 1])]
 )
 @given(seed=seeds, delta=deltas)
-def test_it_is_the_root_of_the_outer_products(size, sizes, seed, delta):
+def test_full_and_blocks_are_roots_of_outer_products(size, sizes, seed, delta):
     """By scipy's square root of a matrix, block by block."""
     preconditioner = Block(size, delta) if size else Full(delta)
     gradients = draw_gradients(seed, SHAPE, 20)

@@ -95,7 +95,7 @@ def assert_solves_its_linear_system(weights, h, pull, l1):
     seed=seeds,
 )
 @settings(max_examples=40)
-def test_it_agrees_with_a_generic_solver(preconditioner, regularizer, seed):
+def test_the_prox_agrees_with_a_generic_solver(preconditioner, regularizer, seed):
     """SciPy's, of w = p - q with p, q >= 0."""
     arrays, center = draw(preconditioner, seed)
     h, ones, zeros = matrix(preconditioner, arrays, 5), np.ones(5), np.zeros(5)
