@@ -67,11 +67,7 @@ def test_of_each_of_several_columns_the_larger_value_is_positive():
         ([BINARY], {"class_weight": {-1: 0, 1: 0}}, "class_weight is 0 for all labels"),
         (COLUMNS, {"loss": "softmax"}, "the softmax loss is for one label column.* has 2"),
         (COLUMNS, {"loss": "ranking"}, "the ranking loss is for one label column"),
-        (
-            [CLASSES],
-            {"loss": "squared"},
-            "has the classes cat, dog, eel, and the squared",
-        ),
+        ([CLASSES], {"loss": "squared"}, "has the classes cat, dog, eel, and the squared"),
         (
             [CLASSES],
             {"class_weight": {9.0: 1.0}},

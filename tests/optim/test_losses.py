@@ -112,10 +112,7 @@ def test_compiled_slope_is_the_same(loss, data, size):
 
 
 @given(
-    loss=losses_of_one_score,
-    data=st.data(),
-    pace=st.floats(1e-3, 1e3),
-    share=st.floats(0.01, 0.99),
+    loss=losses_of_one_score, data=st.data(), pace=st.floats(1e-3, 1e3), share=st.floats(0.01, 0.99)
 )
 @settings(max_examples=180)
 def test_a_step_is_the_flow_along_the_slope(loss, data, pace, share):

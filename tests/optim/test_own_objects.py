@@ -284,11 +284,7 @@ def altered(owner, **members):
 LOSS, L1 = OwnHinge(), OwnL1(1e-3)
 WRONG = [
     (LOSS, {"slope": lambda self, scores, labels: -1.0}, r"slope of Wrong is a float .*\(2, 1\)"),
-    (
-        LOSS,
-        {"slope": lambda self, scores, labels: scores[0]},
-        r"is an array of shape \(1,\) for",
-    ),
+    (LOSS, {"slope": lambda self, scores, labels: scores[0]}, r"is an array of shape \(1,\) for"),
     (LOSS, {"value": lambda self, scores, labels: 0.5}, "the value of Wrong is a float for scores"),
     (OwnSoftmax(), {"value": lambda self, scores, labels: scores}, r"return .* shape \(2,\)"),
     (LOSS, {"task": "classes"}, "the task of Wrong is 'classes'; it must be one of"),

@@ -5,13 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.training_cases import (
-    as_dataset,
-    dense_rows,
-    make_data,
-    make_schedule_of,
-    method_of,
-)
+from helpers.training_cases import as_dataset, dense_rows, make_data, make_schedule_of, method_of
 
 from dadagrad import TrainConfig, TrainingError, dataset_from_arrays, evaluate, train
 from dadagrad.data.rows import Rows
