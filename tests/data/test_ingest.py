@@ -535,6 +535,9 @@ def test_datasets_are_joined_by_the_names_of_their_labels_or_refused(tmp_path):
         ingest(urls[0], tmp_path / "out", hash_bits=8)
     with refused("cats is a dataset, .* the format is csv; leave format= out", tmp_path / "out"):
         ingest(urls[0], tmp_path / "out", format="csv")
+    (tmp_path / "a.jsonl").write_text('{"label": 1, "x": 2}\n')
+    with refused("cats.csv is csv and .*a.jsonl is jsonl", tmp_path / "out"):
+        ingest([f"{urls[0]}.csv", str(tmp_path / "a.jsonl")], tmp_path / "out")
     with refused("cats.csv is csv and .*cows is parquet", tmp_path / "out"):
         ingest([f"{urls[0]}.csv", urls[1]], tmp_path / "out")
     with refused("n_features is .*; it must be .* or less", tmp_path / "out"):
