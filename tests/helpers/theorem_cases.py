@@ -2,8 +2,8 @@
 
 A stream is an opponent: it is shown the weights of a step and answers with a loss of <x, w>. The
 best fixed weights of a whole game are found by SciPy (a linear program, or L-BFGS for logistic
-losses), which knows nothing of this package. The gradients, metrics and bounds are computed here
-from what was played, by the formulas of the papers.
+losses), which knows nothing of this package. The gradients, preconditioners and bounds are computed
+here from what was played, by the formulas of the papers.
 """
 
 from collections.abc import Callable
@@ -112,12 +112,12 @@ def constant(rng, t, w):
 
 
 def surprise(rng, t, w):
-    """1, 1, -10: what a metric without delta cannot take."""
+    """1, 1, -10: what a preconditioner without delta cannot take."""
     return Loss("linear", np.full(len(w), -10.0 if t == 3 else 1.0))
 
 
 def flat_then_steep(rng, t, w):
-    """Long one way, then one step the other way: what a small metric cannot take."""
+    """Long one way, then one step the other way: what a small preconditioner cannot take."""
     return Loss("linear", np.full(len(w), -1.0 if t % 30 == 0 else 0.02))
 
 

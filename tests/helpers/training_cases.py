@@ -154,19 +154,19 @@ def make_schedule_of(data, config, chunk_rows=7):
     return make_schedule(config, rows, chunk_rows=chunk_rows)
 
 
-def method_of(data, config):
+def problem_of(data, config):
     return make_problem(config, data.schema, config.batch_size)
 
 
 def new_coordinator(data, config, chunk_rows=7, **options):
-    problem, schedule = method_of(data, config), make_schedule_of(data, config, chunk_rows)
+    problem, schedule = problem_of(data, config), make_schedule_of(data, config, chunk_rows)
     return Coordinator(problem, schedule, zero_state(problem), **options)
 
 
 def gone_on_from(save, data, config, seed=None, **options):
     """A run from `save` to its end."""
     again = Coordinator(
-        method_of(data, config),
+        problem_of(data, config),
         make_schedule_of(data, config),
         save.state,
         place=save.place,

@@ -73,7 +73,7 @@ def test_poisson_regression_finds_the_rates():
     assert (predicted > 0).all()
     np.testing.assert_allclose(predicted.mean(), y.mean(), rtol=0.1)
     np.testing.assert_allclose(predicted, np.exp(X @ regressor.coef_ + regressor.intercept_))
-    # A margin that no exponential can take is answered with the largest mean there is.
+    # A score that no exponential can take is answered with the largest mean there is.
     assert np.isfinite(regressor.predict(1e6 * X)).all()
 
 

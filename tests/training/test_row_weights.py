@@ -111,7 +111,7 @@ def test_a_row_of_weight_h_is_h_rows_in_the_limit_of_many_small_parts(update, lo
     """The limit solves dw/dh = -eta slope(<w, x>) x (Karampatziakis and Langford 2011, eq. 6)."""
     rows = make_data((12,), labels=labels).read(0)
     importance = np.random.default_rng(1).uniform(0.2, 5.0, 12)
-    eta, delta = 0.3, 1e6  # squares of gradients vanish beside this delta: the metric is constant
+    eta, delta = 0.3, 1e6  # squares of gradients vanish beside delta: H is constant
     result = train(
         as_dataset([with_weights(rows, importance)]), loss=loss, update=update,
         preconditioner=Diagonal(delta), step_size=eta * delta, batch_size=1, shuffle=False,

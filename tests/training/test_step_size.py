@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.training_cases import as_dataset, dense_rows, make_data, make_schedule_of, method_of
+from helpers.training_cases import as_dataset, dense_rows, make_data, make_schedule_of, problem_of
 
 from dadagrad import TrainConfig, TrainingError, dataset_from_arrays, evaluate, train
 from dadagrad.data.rows import Rows
@@ -17,7 +17,7 @@ CASES = [("dual-averaging", "binary"), ("mirror-descent", "multiclass"), ("ftrl"
 
 
 def choose(data, config, threads=1):
-    problem, schedule = method_of(data, config), make_schedule_of(data, config)
+    problem, schedule = problem_of(data, config), make_schedule_of(data, config)
     return choose_step_size(data, problem, schedule, threads, Loader(data)).step_size
 
 
@@ -44,7 +44,7 @@ def test_the_choice_is_about_the_best_of_the_grid(update, labels):
     assert losses[chosen] < 0.9 * max(losses.values())
 
 
-def test_batches_passes_and_lanes_do_not_matter():
+def test_batches_and_passes_do_not_matter():
     data = make_data((200, 200, 200))
     config = TrainConfig(batch_size=1, shuffle=False, average=False)
     chosen = choose(data, config)

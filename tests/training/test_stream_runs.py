@@ -9,8 +9,8 @@ from helpers.training_cases import (
     ByHand,
     make_data,
     make_schedule_of,
-    method_of,
     new_coordinator,
+    problem_of,
     state_bytes,
 )
 from hypothesis import given, settings
@@ -91,7 +91,7 @@ def test_steps_three_times_too_long_or_too_short_learn_as_the_online_pass_does(u
 def test_a_slice_that_was_sent_can_be_learned_from_again(partial):
     """It is so after the loss of a worker; arrays from a network may be read-only."""
     rows, slice_ = make_data((30, 17)).read(0), Slice(0, 0, 5, 9, False)
-    problem = method_of(make_data((30, 17)), STREAMS)
+    problem = problem_of(make_data((30, 17)), STREAMS)
     ids = rows.vocabulary[touched(rows, slice_)] if partial else rows.vocabulary
     sent = SentFeatures(State.zero(problem).pull(ids), partial)
     sent.content.accumulators.flags.writeable = False
