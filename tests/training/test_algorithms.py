@@ -190,28 +190,6 @@ def test_the_first_run_of_a_process_may_have_blocks_of_given_lengths(monkeypatch
     assert train(dataset(numbers=False), config).complete
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"update": "pa", "preconditioner": "full"}, "does not support preconditioner='full'"),
-        ({"update": "arow", "l1": 0.1}, "does not support l1=0.1"),
-        ({"update": "eg", "regularizer": "l2-norm:strength=1"}, "does not support regularizer"),
-        ({"update": "pa-1", "batch_size": 8}, "learns row by row"),
-        ({"update": "coin-betting", "l2": 0.1}, "does not support l2"),
-        ({"accumulate": "row", "preconditioner": "full"}, "accumulate 'row' is for the precond"),
-        (
-            {"accumulate": "row", "average": True, "l1": 1.0},
-            "accumulate 'row' is for the preconditioner",
-        ),
-        ({"regularizer": "l2-ball:radius=1", "high": 2.0}, "cannot be combined"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_combined_is_refused_with_the_reason(settings, reason):
-    with pytest.raises(InputError, match=reason):
-        TrainConfig(**settings)
-
-
 @pytest.mark.parametrize("name", ["full", "block:size=6", "sketch", "corrected-sketch", "fd-son"])
 def test_weights_of_equal_rows_stay_in_their_direction(name):
     """What rounding leaves of a gradient in other directions is not made large by H^-1."""

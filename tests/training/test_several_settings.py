@@ -88,22 +88,6 @@ def test_a_setting_that_diverges_leaves_the_others_alone(mode, step_size):
         train(data, config, step_size=[step_size, 2 * step_size])
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"preconditioner": "full"}, "several values of step_size, l1 or l2 need one of the upd"),
-        ({"update": "pa", "l1": 0.0}, "need one of the updates"),
-        ({"average": True}, "of which averaging takes only the bounds"),
-        ({"step_size": []}, "step_size must have at least one number"),
-        ({"step_size": [0.1, "auto"]}, "step_size must be a finite number above 0, not 'auto'"),
-        ({"l1": [0.1, -1.0]}, "l1 must be a finite number of at least 0, not -1.0"),
-    ],
-)
-def test_what_is_not_possible_is_refused(settings, message):
-    with pytest.raises(InputError, match=message):
-        TrainConfig(**{"step_size": [0.1, 0.2], "l1": [0.0, 1.0], **settings})
-
-
 def test_an_estimator_keeps_the_best_and_goes_on_with_all():
     random = np.random.default_rng(0)
     X = random.normal(size=(300, 12))

@@ -105,7 +105,7 @@ def test_a_slice_that_was_sent_can_be_learned_from_again(partial):
 @pytest.mark.parametrize("config", [STREAMS, TrainConfig(step_size=0.3, batch_size=8)])
 def test_features_that_were_sent_for_other_rows_are_refused(config):
     rows, slice_ = make_data((30, 17)).read(0), Slice(0, 0, 5, 9, False)
-    problem, n_touched = method_of(make_data((30, 17)), config), len(touched(rows, slice_))
+    problem, n_touched = problem_of(make_data((30, 17)), config), len(touched(rows, slice_))
     for n_sent in (n_touched - 1, n_touched + 1):
         content = Weights(np.zeros((n_sent, 1), np.float32), np.zeros(1))
         if config is STREAMS:
