@@ -15,8 +15,11 @@ from dadagrad.errors import name_options
 
 logger = logging.getLogger(__name__)
 
-PER_ROW = ("labels", "weights", "row_scale", "queries", "tags", "lines")
+PER_ROW = ("labels", "weights", "row_scale", "queries", "tags", "lines", "keys")
 """The columns of a block that hold one item for each row."""
+
+COLUMNS = ("indptr", "ids", "values", *PER_ROW)
+"""All columns of a block."""
 
 MAX_NOTES = 3
 """Rows left out of a block, or of all sources, that are described."""
@@ -42,6 +45,8 @@ class Block:
         Name of the row (Vowpal Wabbit's tag).
     lines : (n_rows,) int64 or None
         Line of each row in the text that was parsed, or its row in a table, counted from 0.
+    keys : (n_rows,) uint64 or None
+        Random keys, in the order of which a shuffle puts rows.
     n_lines : int
         Lines or rows of what was parsed.
     skipped : int
@@ -66,6 +71,7 @@ class Block:
     queries: NDArray[np.int64] | None = None
     tags: NDArray[np.object_] | None = None
     lines: NDArray[np.int64] | None = None
+    keys: NDArray[np.uint64] | None = None
     n_lines: int = 0
     skipped: int = 0
     notes: tuple[Note, ...] = ()
@@ -121,7 +127,7 @@ def compact(block: Block) -> Block:
 
 def n_bytes(block: Block) -> int:
     """Memory that the arrays of `block` take."""
-    columns = [block.indptr, block.ids, block.values, *(getattr(block, c) for c in PER_ROW)]
+    columns = (getattr(block, name) for name in COLUMNS)
     return sum(column.nbytes for column in columns if column is not None)
 
 

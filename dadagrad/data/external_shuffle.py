@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import PER_ROW, Block, compact, concatenate, cut, n_bytes, take
+from dadagrad.data.blocks import COLUMNS, Block, compact, concatenate, cut, n_bytes, take
 from dadagrad.data.labels import recode
 from dadagrad.data.rows import split_mix
 from dadagrad.errors import StorageError
@@ -37,30 +37,26 @@ from dadagrad.errors import StorageError
 RUN_BYTES = 128 << 20
 """Rows are held in memory up to this size; making a run of them takes as much again."""
 
-Keys = NDArray[np.uint64]
-
-COLUMNS = ("indptr", "ids", "values", *PER_ROW)
-
 
 class LocalRun:
     """Rows that were collected together, in memory; sorted by key, if any."""
 
-    def __init__(self, block: Block, keys: Keys | None) -> None:
-        self.block, self.keys = block, keys
+    def __init__(self, block: Block) -> None:
+        self.block = block
         self.n_rows, self.nnz = block.n_rows, block.nnz
 
     def column(self, name: str) -> Any:
-        """A whole column of the block, or the "keys" of the rows; None if there is none."""
-        return self.keys if name == "keys" else getattr(self.block, name)
+        """A whole column of the block; None if it has none of this name."""
+        return getattr(self.block, name)
 
-    def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
-        """Rows ``start:stop`` and their keys."""
-        return cut(self.block, start, stop), None if self.keys is None else self.keys[start:stop]
+    def read(self, start: int, stop: int) -> Block:
+        """Rows ``start:stop``."""
+        return cut(self.block, start, stop)
 
     def layout(self) -> tuple[dict[str, SavedArray], list[memoryview]]:
         """Places of the arrays in a file, and the content of the file."""
         arrays, content, offset = {}, [], 0
-        for name in (*COLUMNS, "keys"):
+        for name in COLUMNS:
             if (column := self.column(name)) is not None:
                 column = np.ascontiguousarray(column)
                 arrays[name] = SavedArray(offset, column.dtype.str, column.shape)
@@ -108,8 +104,8 @@ class SavedRun:
         with self.open() as file:
             return self.arrays[name].read(file, 0, self.arrays[name].shape[0])
 
-    def read(self, start: int, stop: int) -> tuple[Block, Keys | None]:
-        columns: dict[str, Any] = dict.fromkeys((*COLUMNS, "keys"))
+    def read(self, start: int, stop: int) -> Block:
+        columns: dict[str, Any] = dict.fromkeys(COLUMNS)
         with self.open() as file:
             indptr = self.arrays["indptr"].read(file, start, stop + 1)
             first, last = int(indptr[0]), int(indptr[-1])
@@ -121,8 +117,7 @@ class SavedRun:
             columns["labels"] = recode(columns["labels"], self.codes)
         if columns["lines"] is not None:
             columns["lines"] += self.first_line
-        keys = columns.pop("keys")
-        return Block(**columns), keys
+        return Block(**columns)
 
 
 Run: TypeAlias = LocalRun | SavedRun
@@ -249,11 +244,8 @@ class ShuffledRows:
         ranges = bounds[:, partition : partition + 2].tolist()
         pairs = zip(self.runs, ranges, strict=True)
         slices = [run.read(start, stop) for run, (start, stop) in pairs if start < stop]
-        block = concatenate([rows for rows, _ in slices])
-        keys = [keys for _, keys in slices if keys is not None]
-        if len(slices) == 1 or not keys:
-            return block
-        return take(block, np.argsort(np.concatenate(keys), kind="stable"))
+        block = concatenate(slices)
+        return block if len(slices) == 1 else _in_order_of_keys(block)
 
 
 class ExternalShuffle(ShuffledRows):
@@ -274,7 +266,6 @@ class ExternalShuffle(ShuffledRows):
         self._save = save
         self._run_bytes = RUN_BYTES if run_bytes is None else run_bytes
         self._blocks: list[Block] = []
-        self._keys: list[Keys] = []
         self._held_bytes = 0
         self._n_appended = 0
 
@@ -284,17 +275,14 @@ class ExternalShuffle(ShuffledRows):
         The origin is by default the number of the append.
         """
         block = replace(compact(block), names=())
-        self._blocks.append(block)
-        if self._seed is not None and block.queries is not None:
-            self._keys.append(_query_keys(self._seed, block.queries))
-        elif self._seed is not None:
+        self._held_bytes += n_bytes(block)
+        if self._seed is not None:
             origin = block.origin or (self._n_appended,)
-            generator = np.random.default_rng([self._seed, *origin])
-            self._keys.append(generator.integers(0, 2**64, block.n_rows, dtype=np.uint64))
+            block = replace(block, keys=_random_keys(self._seed, origin, block))
+        self._blocks.append(block)
         self._n_appended += 1
         self.n_rows += block.n_rows
         self.nnz += block.nnz
-        self._held_bytes += n_bytes(block)
         if self._held_bytes >= self._run_bytes:
             self._close_run(self._save or to_temporary_file)
 
@@ -304,12 +292,8 @@ class ExternalShuffle(ShuffledRows):
             self._close_run(self._save or (to_temporary_file if self.runs else None))
 
     def _close_run(self, save: Callable[[LocalRun], SavedRun] | None) -> None:
-        run = LocalRun(concatenate(self._blocks), None)
-        if self._seed is not None:
-            keys = np.concatenate(self._keys)
-            order = np.argsort(keys, kind="stable")
-            run = LocalRun(take(run.block, order), keys[order])
-        self._blocks, self._keys, self._held_bytes = [], [], 0
+        run = LocalRun(_in_order_of_keys(concatenate(self._blocks)))
+        self._blocks, self._held_bytes = [], 0
         self.runs.append(run if save is None else save(run))
 
 
@@ -317,9 +301,9 @@ def _sample(run: Run, place: Any) -> Block:
     """Rows of a run whose keys are below `place`, or the rows `place`."""
     keys = run.column("keys")
     if keys is None:
-        return take(run.read(0, run.n_rows)[0], place)
+        return take(run.read(0, run.n_rows), place)
     below = run.n_rows if place >= 2**64 else np.searchsorted(keys, np.uint64(place))
-    return run.read(0, int(below))[0]
+    return run.read(0, int(below))
 
 
 def _find(run: Run, limits: NDArray[Any], row_size: int) -> NDArray[np.int64]:
@@ -330,7 +314,15 @@ def _find(run: Run, limits: NDArray[Any], row_size: int) -> NDArray[np.int64]:
     return np.searchsorted(places, limits, side="left").astype(np.int64)
 
 
-def _query_keys(seed: int, queries: NDArray[np.int64]) -> Keys:
-    """Random keys that all rows of a query share, in any block."""
+def _random_keys(seed: int, origin: tuple[int, ...], block: Block) -> NDArray[np.uint64]:
+    """A random key for each row, or for each query: that of a query is the same in any block."""
+    if block.queries is None:
+        generator = np.random.default_rng([seed, *origin])
+        return generator.integers(0, 2**64, block.n_rows, dtype=np.uint64)
     start = np.random.default_rng([seed, 0]).integers(0, 2**64, 1, dtype=np.uint64)
-    return split_mix(start, queries.astype(np.uint64))
+    return split_mix(start, block.queries.astype(np.uint64))
+
+
+def _in_order_of_keys(block: Block) -> Block:
+    """The rows of `block`, sorted by their keys if they have any."""
+    return block if block.keys is None else take(block, np.argsort(block.keys, kind="stable"))
