@@ -8,9 +8,9 @@ import io
 import lzma
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import IO, TypeAlias
 
 import pyarrow as pa
 
@@ -134,8 +134,8 @@ class Meter:
         return n_bytes
 
 
-class _Reader(Protocol):
-    def read(self, size: int, /) -> bytes: ...
+_Reader: TypeAlias = Callable[[int], bytes]
+"""Reader of up to so many bytes; none at the end."""
 
 
 def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
@@ -156,7 +156,7 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
     return [Range(path, start, min(start + range_bytes, size)) for start in starts]
 
 
-def _open(path: str) -> IO[bytes]:
+def _open(path: str) -> io.BufferedReader:
     """Open a file; standard input by its number, as a socket cannot be opened by name."""
     by_number = path == _STDIN and not os.path.isfile(path)
     return open(0 if by_number else path, "rb", closefd=not by_number)
@@ -175,16 +175,14 @@ def read_chunks(
     meter = meter or Meter()
     with readable_file(source.path), _open(source.path) as file:
         start, stop = source.start, source.stop
-        reader: _Reader = file
+        read: _Reader = file.read
         if stop is None:
-            reader = _decompressed(file)
-            if at_once and isinstance(reader, io.BufferedReader):
-                reader = _Arriving(reader)
+            read = _decompressed(file, at_once=at_once)
         else:
             start, stop = _first_line(file, start), _first_line(file, stop)
             file.seek(start)
         meter.taken = start
-        for chunk, offset in _whole_lines(source.path, reader, start, stop, chunk_bytes):
+        for chunk, offset in _whole_lines(source.path, read, start, stop, chunk_bytes):
             meter.position = file.tell() if file.seekable() else offset + len(chunk)
             yield chunk, offset
 
@@ -213,8 +211,8 @@ class Place:
             return f"{self.path}, line at byte {self.offset + self.position}"
         if self.offset:
             with readable_file(self.path), open(self.path, "rb") as file:
-                reader = _decompressed(file)
-                while data := _read(self.path, reader, min(_READ_BYTES, self.offset - done), done):
+                read = _decompressed(file)
+                while data := _read(self.path, read, min(_READ_BYTES, self.offset - done), done):
                     line += data.count(b"\n")
                     done += len(data)
         return f"{self.path}, line {line}"
@@ -285,19 +283,15 @@ def _compression(head: bytes) -> str | None:
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 
-def _decompressed(file: IO[bytes]) -> _Reader:
-    # Peeking needs no seek, so pipes can be compressed as well.
-    kind = _compression(file.peek(_MAX_MAGIC))  # type: ignore[attr-defined]
+def _decompressed(file: io.BufferedReader, *, at_once: bool = False) -> _Reader:
+    """Reader of the content of a file; `at_once`, what is there already of an uncompressed one."""
+    kind = _compression(file.peek(_MAX_MAGIC))  # needs no seek, so pipes can be compressed as well
     if kind is None:
-        return file
-    return _XzReader(file) if kind == "xz" else pa.CompressedInputStream(file, kind)
-
-
-class _Arriving:
-    """Bytes of a pipe as soon as they are there."""
-
-    def __init__(self, file: io.BufferedReader) -> None:
-        self.read = file.read1
+        return file.read1 if at_once else file.read
+    if kind == "xz":
+        return _XzReader(file).read
+    read: _Reader = pa.CompressedInputStream(file, kind).read
+    return read
 
 
 class _XzReader:
@@ -311,7 +305,7 @@ class _XzReader:
         self._pieces = _xz_pieces(file)
         self._rest = b""
 
-    def read(self, size: int, /) -> bytes:
+    def read(self, size: int) -> bytes:
         """Read `size` bytes, or the rest of the file."""
         parts, missing = [self._rest], size - len(self._rest)
         while missing > 0 and (piece := next(self._pieces, b"")):
@@ -341,10 +335,10 @@ def _xz_pieces(file: IO[bytes]) -> Iterator[bytes]:
         data = decoder.unused_data or b"\0"
 
 
-def _read(path: str, reader: _Reader, size: int, done: int) -> bytes:
+def _read(path: str, read: _Reader, size: int, done: int) -> bytes:
     """Read up to `size` bytes after the first `done` bytes."""
     try:
-        return reader.read(size)
+        return read(size)
     except (EOFError, OSError, lzma.LZMAError, pa.ArrowException) as error:
         if lacks_memory(error) or getattr(error, "errno", None) is not None:
             raise  # the content may be whole
@@ -365,7 +359,7 @@ def _first_line(file: IO[bytes], at: int) -> int:
 
 
 def _whole_lines(
-    path: str, reader: _Reader, offset: int, stop: int | None, chunk_bytes: int
+    path: str, read: _Reader, offset: int, stop: int | None, chunk_bytes: int
 ) -> Iterator[tuple[bytes, int]]:
     """Read from `offset` to `stop`, in chunks cut after their last newline."""
     at, rest = offset, b""
@@ -374,7 +368,7 @@ def _whole_lines(
         size = min(size, max(MAX_LINE_BYTES, chunk_bytes) + 1 - len(rest))
         if stop is not None:
             size = min(size, stop - at)
-        data = _read(path, reader, size, at) if size > 0 else b""
+        data = _read(path, read, size, at) if size > 0 else b""
         if not data:
             break
         at += len(data)
