@@ -46,6 +46,15 @@ class LabelColumn:
     counts: tuple[int, ...] | None = None
     names: tuple[str, ...] | None = None
 
+    @classmethod
+    def of_counts(cls, name: str, counts: Mapping[Any, int]) -> LabelColumn:
+        """The column of labels with these counts: numbers, or texts, which become classes."""
+        labels = sorted(counts)
+        listed = tuple(counts[label] for label in labels)
+        if labels and isinstance(labels[0], str):
+            return cls(name, tuple(map(float, range(len(labels)))), listed, tuple(labels))
+        return cls(name, tuple(map(float, labels)), listed)
+
     @property
     def place(self) -> str:
         """The column in a message."""

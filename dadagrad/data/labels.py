@@ -172,7 +172,8 @@ def _classes(
     labels: list[str], repeats: list[int]
 ) -> tuple[tuple[LabelColumn, ...], NDArray[np.float64]]:
     """One column of class codes, and the code of each label."""
-    classes = sorted(set(labels))
+    counts = _total(labels, repeats)
+    classes = sorted(counts)
     if len(classes) > MAX_LISTED_VALUES:
         raise InputError(
             f"{len(classes)} different labels, like "
@@ -181,8 +182,7 @@ def _classes(
         )
     codes = {name: float(code) for code, name in enumerate(classes)}
     final = np.array([codes[label] for label in labels])
-    column = _column("label", _total(final, repeats))
-    return (replace(column, names=tuple(classes)),), final[:, None]
+    return (LabelColumn.of_counts("label", counts),), final[:, None]
 
 
 def _sets(
@@ -195,8 +195,8 @@ def _sets(
     for row, members in enumerate(sets):
         final[row, np.searchsorted(numbers, members)] = 1
     names = map(number_text, numbers)
-    columns = [_column(name, _total(final[:, n], repeats)) for n, name in enumerate(names)]
-    return tuple(columns), final
+    counts = [_total(column, repeats) for column in final.T.tolist()]
+    return tuple(map(LabelColumn.of_counts, names, counts)), final
 
 
 def _count(numbers: NDArray[np.float64]) -> Counter[float] | None:
@@ -208,14 +208,11 @@ def _count(numbers: NDArray[np.float64]) -> Counter[float] | None:
 
 
 def _column(name: str, counts: Counter[float] | None) -> LabelColumn:
-    if counts is None:
-        return LabelColumn(name)
-    values = sorted(counts)
-    return LabelColumn(name, tuple(values), tuple(counts[value] for value in values))
+    return LabelColumn(name) if counts is None else LabelColumn.of_counts(name, counts)
 
 
-def _total(values: NDArray[np.float64], repeats: list[int]) -> Counter[float]:
-    total: Counter[float] = Counter()
-    for value, repeat in zip(values.tolist(), repeats, strict=True):
-        total[value] += repeat
+def _total(labels: Sequence[Any], repeats: list[int]) -> Counter[Any]:
+    total: Counter[Any] = Counter()
+    for label, repeat in zip(labels, repeats, strict=True):
+        total[label] += repeat
     return total

@@ -385,12 +385,8 @@ def _join_columns(columns: Sequence[LabelColumn], datasets: Sequence[Dataset]) -
         labels: Sequence[str | float] = column.names or column.values or ()
         for label, count in zip(labels, column.counts or [0] * len(labels), strict=True):
             counts[label] = counts.get(label, 0) + count
-    labels = sorted(counts)
-    all_counted = all(column.counts is not None for column in columns)
-    listed = tuple(counts[label] for label in labels) if all_counted else None
-    if first.names is not None:
-        codes = tuple(float(code) for code in range(len(labels)))
-        return LabelColumn(first.name, codes, listed, tuple(map(str, labels)))
-    if len(labels) > MAX_LISTED_VALUES:
+    if first.names is None and len(counts) > MAX_LISTED_VALUES:
         return LabelColumn(first.name)
-    return LabelColumn(first.name, tuple(float(label) for label in labels), listed)
+    joined = LabelColumn.of_counts(first.name, counts)
+    all_counted = all(column.counts is not None for column in columns)
+    return joined if all_counted else replace(joined, counts=None)

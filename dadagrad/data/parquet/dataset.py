@@ -208,17 +208,15 @@ class ParquetDataset(Dataset):
             counts.update(label_counts(column, self._place(partition), name))
             if not text and len(counts) > MAX_LISTED_VALUES:
                 return LabelColumn(name)
-        values = sorted(counts)
-        listed = tuple(counts[value] for value in values)
-        if not text:
-            return LabelColumn(name, tuple(values), listed)
-        if len(values) > MAX_LISTED_VALUES:
+        if len(counts) > MAX_LISTED_VALUES:
             raise InputError(
-                f"{self.url}: column {name!r} has {len(values)} distinct texts; at most "
+                f"{self.url}: column {name!r} has {len(counts)} distinct texts; at most "
                 f"{MAX_LISTED_VALUES} classes are possible"
             )
-        self._codes[name] = {value: float(code) for code, value in enumerate(values)}
-        return LabelColumn(name, tuple(self._codes[name].values()), listed, tuple(values))
+        column = LabelColumn.of_counts(name, counts)
+        if text:
+            self._codes[name] = dict(zip(column.texts, column.values or (), strict=True))
+        return column
 
     def _count_features(self) -> int:
         declared: list[Any] = [
