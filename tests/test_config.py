@@ -130,10 +130,10 @@ NOT_TOGETHER = [
 ]
 
 
-def test_settings_that_exclude_each_other_are_refused():
-    for values, reason in NOT_TOGETHER:
-        with pytest.raises(InputError, match=reason):
-            TrainConfig(**values)
+@pytest.mark.parametrize(("values", "reason"), NOT_TOGETHER, ids=str)
+def test_settings_that_exclude_each_other_are_refused(values, reason):
+    with pytest.raises(InputError, match=reason):
+        TrainConfig(**values)
 
 
 @pytest.mark.parametrize(("name", "value", "message"), REFUSED)
