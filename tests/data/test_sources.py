@@ -123,6 +123,27 @@ LITTLE_FIRST = {
 }
 
 
+def test_names_of_folders_are_columns_of_parquet(tmp_path):
+    rows = [(n % 3 > 0, n / 7, ("north", "a/b c", None)[n % 3], 2023 + n % 2) for n in range(60)]
+    frame = pandas.DataFrame(rows, columns=["y", "x", "place", "year"])
+    frame = frame.sort_values(["year", "place"], kind="stable")
+    folder, table = tmp_path / "folder", tmp_path / "table.csv"
+    frame.to_csv(table, index=False)
+    frame.to_parquet(folder, index=False, partition_cols=["year", "place"])
+    (folder / "_SUCCESS").touch()
+    model = dadagrad.train(folder, label="y", ignore=["x"], step_size=0.5).model
+    columns = {each["name"]: each["kind"] for each in model.schema.feature_space.plain["columns"]}
+    assert columns == {"place": "category", "year": "number"}
+    for data in (folder, table, sorted(folder.rglob("*.parquet"))):
+        assert dadagrad.evaluate(model, data)["error"] == 0.0
+
+
+def test_a_folder_of_empty_folders_has_no_files(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    with pytest.raises(InputError, match="has no files in it"):
+        dadagrad.ingest(tmp_path, tmp_path / "out")
+
+
 @pytest.mark.parametrize("kind", LITTLE_FIRST)
 def test_a_first_part_of_few_rows_does_not_decide_the_kinds_of_columns(kind, tmp_path):
     out = str(tmp_path / "data")

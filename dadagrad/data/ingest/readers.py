@@ -31,10 +31,9 @@ from dadagrad.data.tables.formats import (
     learn_encoder,
     names_of_columns,
     open_text,
-    parquet_batches,
-    parquet_groups,
     table_batches,
 )
+from dadagrad.data.tables.parquet import parquet_batches, parquet_groups
 from dadagrad.errors import InputError
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))

@@ -51,7 +51,8 @@ from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
 from dadagrad.data.rows import check_length
 from dadagrad.data.tables.cells import column_of_labels
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, is_table, table_batches, to_table
+from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, table_batches, to_table
+from dadagrad.data.tables.parquet import is_table
 from dadagrad.errors import InputError
 from dadagrad.summary import listed
 

@@ -58,7 +58,7 @@ _VW_LINE = re.compile(r"\s*([-+.\deE]+\s+){0,3}('?\S+)?\s*\|.*")
 
 
 def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Files that `sources` name: files, folders (all files in them, sorted) and globs.
+    """Files that `sources` name: files, globs and folders (see `_files_in`).
 
     URLs and Zarr stores (folders ``.zarr``, or with Zarr's metadata in them) stay as they are.
     """
@@ -70,7 +70,10 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
         if "://" in source or (os.path.exists(source) and not os.path.isdir(source)):
             files.append(source)
         elif os.path.isdir(source):
-            files.extend(_files_in(source))
+            inside = _files_in(source)
+            if not inside:
+                raise InputError(f"the folder {source} has no files in it; name one that has")
+            files += inside
         else:
             matches = sorted(glob.glob(source, recursive=True))
             if not matches:
@@ -89,6 +92,7 @@ def local_path(source: str | os.PathLike[str]) -> str:
 
 
 def _files_in(folder: str) -> list[str]:
+    """The files of a folder, sorted; where it has only folders, as ``year=2024``, their files."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -97,11 +101,9 @@ def _files_in(folder: str) -> list[str]:
         ) from error
     if folder.rstrip("/").endswith(".zarr") or {"zarr.json", ".zgroup"} & set(names):
         return [folder]
-    files = [os.path.join(folder, name) for name in names if not name.startswith((".", "_"))]
-    files = [file for file in files if os.path.isfile(file)]
-    if not files:
-        raise InputError(f"the folder {folder} has no files in it; name one that has")
-    return files
+    paths = [os.path.join(folder, name) for name in names if not name.startswith((".", "_"))]
+    files = [path for path in paths if os.path.isfile(path)]
+    return files or [file for path in filter(os.path.isdir, paths) for file in _files_in(path)]
 
 
 def source_bytes(path: str) -> int:

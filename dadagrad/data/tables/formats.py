@@ -1,4 +1,4 @@
-"""Formats of tables: delimited text and JSON lines in chunks, Parquet, and data frames."""
+"""Formats of tables: delimited text and JSON lines in chunks, and data frames."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dadagrad.data.blocks import MAX_NOTES
-from dadagrad.data.parquet.dataset import read_row_group
-from dadagrad.data.parquet.footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import Place, Range, place, read_chunks
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.tables.cells import Batch, columns_of_rows, table_of_json
@@ -37,7 +34,6 @@ from dadagrad.data.tables.delimited import (
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.errors import InputError, OnError
-from dadagrad.storage.store import open_regular
 from dadagrad.summary import listed
 
 logger = logging.getLogger(__name__)
@@ -45,7 +41,7 @@ logger = logging.getLogger(__name__)
 HEAD_BYTES = 1 << 20
 """Bytes of the first rows, from which kinds of columns are learned."""
 BATCH_ROWS = 1 << 14
-"""Rows of a data frame or a Parquet file that are encoded together."""
+"""Rows of a table of columns that are encoded together."""
 
 MAX_DEPTH = 100
 """Most lists and objects of a line of JSON in each other; of 20,000 Arrow's reader crashes."""
@@ -371,30 +367,3 @@ def table_batches(table: pa.Table, name: str = "the table", first: int = 0) -> I
             return f"{name}, row {begin + row}"
 
         yield Batch(batch, place_of)
-
-
-def is_table(path: str) -> bool:
-    """True for a Parquet file of ordinary columns, which is not a dataset."""
-    if not os.path.isfile(path):
-        return False
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            return "indices" not in pq.ParquetFile(file).schema_arrow.names
-    except (pa.ArrowException, OSError, ValueError):
-        return False  # the reader of datasets describes the damage
-
-
-def parquet_groups(path: str) -> list[RowGroup]:
-    with open(path, "rb", opener=open_regular) as file:
-        return read_row_groups(file, path)
-
-
-def parquet_batches(
-    path: str, group: RowGroup, columns: list[str] | None = None
-) -> Iterator[Batch]:
-    """Rows of a row group; only `columns` are read, if given. Rows are counted from 1 in messages.
-
-    Raises `CorruptionError` for bytes that cannot be decoded.
-    """
-    table = read_row_group(path, group, f"{path}, row group {group.number}", columns)
-    yield from table_batches(table, path, group.first + 1)

@@ -1,0 +1,65 @@
+"""Tables in Parquet files, and in folders of them whose names are values of a column."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dadagrad.data.parquet.dataset import read_row_group
+from dadagrad.data.parquet.footer import RowGroup, read_row_groups
+from dadagrad.data.tables.cells import Batch
+from dadagrad.data.tables.formats import table_batches
+from dadagrad.storage.store import open_regular
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""The name of a missing value in the name of a folder, after Hive."""
+
+
+def is_table(path: str) -> bool:
+    """True for a Parquet file of ordinary columns, which is not a dataset."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            return "indices" not in pq.ParquetFile(file).schema_arrow.names
+    except (pa.ArrowException, OSError, ValueError):
+        return False  # the reader of datasets describes the damage
+
+
+def parquet_groups(path: str) -> list[RowGroup]:
+    """The row groups of a file, from its footer."""
+    with open(path, "rb", opener=open_regular) as file:
+        return read_row_groups(file, path)
+
+
+def parquet_batches(
+    path: str, group: RowGroup, columns: list[str] | None = None
+) -> Iterator[Batch]:
+    """Rows of a row group; only `columns` are read, if given. Rows are counted from 1 in messages.
+
+    Folders named ``column=value`` are columns of texts, as Hive, Spark, Dask and Arrow write them.
+    Raises `CorruptionError` for bytes that cannot be decoded.
+    """
+    keys = _folder_columns(path)
+    stored = None if columns is None else [name for name in columns if name not in keys]
+    table = read_row_group(path, group, f"{path}, row group {group.number}", stored)
+    for name, value in keys.items():
+        if columns is None or name in columns:
+            others = [other for other in table.column_names if other != name]
+            texts = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
+            table = table.select(others).append_column(name, texts)
+    yield from table_batches(table, path, group.first + 1)
+
+
+def _folder_columns(path: str) -> dict[str, str | None]:
+    """The values of the columns that the folders of a file name.
+
+    All are texts, so that the files of a table agree: ``zip=0815`` may lie beside ``zip=none``. As
+    in delimited text, the first rows say which texts are numbers.
+    """
+    keys = (name.partition("=") for name in os.path.dirname(path).split("/") if "=" in name)
+    return {unquote(name): None if value == NO_VALUE else unquote(value) for name, _, value in keys}
