@@ -20,8 +20,12 @@ from dadagrad.data.dataset import MemoryDataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.data.views import hold_out
 from dadagrad.errors import CorruptionError, InputError, OutOfMemory, StorageError
+from dadagrad.problem import make_problem
 from dadagrad.storage import store
 from dadagrad.storage.store import Storage
+from dadagrad.training.schedule import Slice
+from dadagrad.training.state.slices import SentFeatures, Weights
+from dadagrad.training.worker.compute import compute
 
 VICTIM = "part-00003"
 DAMAGE = ("vanish", "chunk", "flip", "metadata")
@@ -180,6 +184,17 @@ def test_names_of_features_are_those_that_can_be_read(url):
     data = SkippingDataset(open_dataset(url))
     data.read(3)
     assert data.names(np.arange(5)) == {}
+
+
+def test_a_partition_that_vanishes_after_its_weights_were_sent_has_no_gradient(url):
+    """So it is where the worker that opened it was lost, and another takes its task."""
+    data = SkippingDataset(open_dataset(url))
+    problem, n_sent = make_problem(CONFIG, data.schema, 60), len(data.read(3).vocabulary)
+    data.skip({VICTIM: "lost"})
+    weights = Weights(np.zeros((n_sent, 1), np.float32), np.zeros(1))
+    slice_ = Slice(3, 0, 0, data.partitions[3].n_rows, False)
+    result = compute(problem, data.read(3), slice_, SentFeatures(weights), VICTIM)
+    assert not len(result.change.ids)
 
 
 NO_DAMAGE = {

@@ -182,16 +182,16 @@ class SentFeatures:
         self, vocabulary: NDArray[np.int64], touched: NDArray[np.int32] | None
     ) -> FeatureSlice[Any]:
         """See `SharedFeatures.read`."""
-        if touched is None:
-            return FeatureSlice(vocabulary, self.content.copy())
-        if not self.partial or not len(touched):  # a partition that has been skipped touches none
+        ids = vocabulary if touched is None else look_up(vocabulary, touched)
+        if not len(ids):  # of a partition that has been skipped, also after it was first read
+            content = self.content.pull(np.empty(0, np.int64))
+        elif touched is not None and not self.partial:
             content = self.content.pull(touched.astype(np.int64))
-        elif len(touched) == self.content.n_features:
+        elif len(ids) == self.content.n_features:
             content = self.content.copy()
         else:
             raise TrainingError(
                 f"what was sent for {self.content.n_features} features came to rows that touch "
-                f"{len(touched)}: the data was changed during the run, or not all workers read the "
-                "same"
+                f"{len(ids)}: the data was changed during the run, or not all workers read the same"
             )
-        return FeatureSlice(look_up(vocabulary, touched), content)
+        return FeatureSlice(ids, content)
