@@ -121,8 +121,9 @@ class DaskDriver(ABC):
         worker_has_left = any(isinstance(error, OSError) for error in errors)
         if errors and len(errors) == len(answers) and not worker_has_left:
             raise InputError(
-                f"the workers of the cluster cannot load dadagrad ({errors[0]}); install the same "
-                "release there as here"
+                f"the workers of the cluster cannot load dadagrad and the classes of the run "
+                f"({errors[0]}); install the same release there as here, and the modules of your "
+                "own classes"
             ) from errors[0]
 
     def _begin(self) -> list[Instruction]:
