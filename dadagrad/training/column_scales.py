@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.id_sets import distinct_ids, look_up, relabel
-from dadagrad.training.schedule import Schedule
+from dadagrad.training.schedule.base import Schedule
 from dadagrad.training.worker.partition_reader import Loader
 
 MAX_PARTITIONS = 2

@@ -37,8 +37,8 @@ from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
 from dadagrad.training.memory.workers import WorkerMemory, stays_on_workers
 from dadagrad.training.result import TrainResult, make_model, make_report, write_result
-from dadagrad.training.schedule import Cursor, make_schedule, n_prefetched, with_batch_size
-from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS
+from dadagrad.training.schedule import make_schedule, n_prefetched, with_batch_size
+from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS, Cursor
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.remote import RemoteWeights
 from dadagrad.training.step_size import choose_step_size

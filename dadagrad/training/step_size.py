@@ -29,7 +29,7 @@ from dadagrad.kernels.id_sets import DistinctIds, look_up, relabel
 from dadagrad.kernels.parallel import Spread, serial, threaded
 from dadagrad.kernels.training import Batch
 from dadagrad.problem import Problem
-from dadagrad.training.schedule import Schedule, Slice
+from dadagrad.training.schedule.base import Schedule, Slice
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.worker.compute import as_batch, row_importance, rows_of

@@ -36,7 +36,7 @@ from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.result import TrainResult, calibrate, make_model, make_report
-from dadagrad.training.schedule import Cursor
+from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from dadagrad.data.rows import Rows
 from dadagrad.problem import Problem
 from dadagrad.training.coordinator.combine import Progress, StreamMerge
-from dadagrad.training.schedule import Stretch
-from dadagrad.training.schedule.base import Cursor
+from dadagrad.training.schedule.base import Cursor, Stretch
 from dadagrad.training.schedule.streams import StreamSchedule
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice

@@ -25,7 +25,8 @@ from dadagrad.training.messages import (
     SaveRequested,
     StopRequested,
 )
-from dadagrad.training.schedule import Cursor, make_schedule
+from dadagrad.training.schedule import make_schedule
+from dadagrad.training.schedule.base import Cursor
 
 DATA = make_data((30, 17, 0, 41, 8))
 MODES = (

@@ -24,7 +24,8 @@ from dadagrad.optim.preconditioners import Diagonal
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import State, average_count
 from dadagrad.problem import make_problem
-from dadagrad.training.schedule import Cursor, make_schedule
+from dadagrad.training.schedule import make_schedule
+from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.worker.pairs import pair_rows
 
 MODES = {

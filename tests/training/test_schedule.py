@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dadagrad.training.checkpoints.manifest import VERSION
-from dadagrad.training.schedule import Cursor
 from dadagrad.training.schedule import streams as streams_module
+from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
 from dadagrad.training.schedule.streams import GROUP, MIN_GROUPS, SHARING, StreamSchedule
 

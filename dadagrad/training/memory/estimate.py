@@ -24,14 +24,14 @@ from dadagrad.kernels.id_sets import packed_bytes
 from dadagrad.model.evaluate import MAX_SCORES
 from dadagrad.problem import Problem
 from dadagrad.training.memory.workers import WorkerMemory, cache_bytes, n_holders, stays_on_workers
-from dadagrad.training.schedule import Cursor, Schedule, Slice, n_prefetched
+from dadagrad.training.schedule import n_prefetched
+from dadagrad.training.schedule.base import Cursor, Schedule, Slice
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
 from dadagrad.training.step_size import GRID, first_rows
 from dadagrad.training.worker.compute import gradient_dtype
 
-MAX_BATCHES = 1_000
-MAX_SLICES = 20_000
+MAX_BATCHES, MAX_SLICES = 1_000, 20_000
 """Number of batches, or of slices of streams, that are looked at."""
 
 _READING, _READING_PARQUET = 0.75, 3.0

@@ -8,29 +8,9 @@ from itertools import accumulate, pairwise
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
-from dadagrad.training.schedule.base import (
-    CHUNK_ROWS,
-    Cursor,
-    Round,
-    Schedule,
-    SequenceSchedule,
-    Slice,
-    Stretch,
-)
+from dadagrad.training.schedule.base import CHUNK_ROWS, Schedule, SequenceSchedule
 from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
 from dadagrad.training.schedule.streams import StreamSchedule
-
-__all__ = [
-    "Cursor",
-    "Round",
-    "Schedule",
-    "Slice",
-    "Stretch",
-    "auto_batch_size",
-    "make_schedule",
-    "n_prefetched",
-    "with_batch_size",
-]
 
 MIN_PREFETCH = 2
 """Partitions that are opened ahead of their use, at least."""
