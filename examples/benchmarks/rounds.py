@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -61,15 +62,11 @@ class SomeAlone(StreamSchedule):
 class Geometric(StreamSchedule):
     """Rounds that are a fixed share of all that was seen before."""
 
-    def _shares(
-        self, pass_number: int, n_rows: int, alone: int
-    ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        whole, before, seen = 10**9, alone / n_rows, 0
+    def _shares(self, pass_number: int, n_rows: int, alone: int) -> Iterator[Fraction]:
+        whole, before = 10**9, alone / n_rows
         for number in range(self.first_rounds):
             share = max(before, 0.02) ** (1.0 - (number + 1) / self.first_rounds)
-            following = round(whole * (share - before) / (1.0 - before))
-            yield (seen, whole), (following, whole)
-            seen = following
+            yield Fraction(round(whole * (share - before) / (1.0 - before)), whole)
 
 
 class GeometricAtOnce(Geometric, AllAtOnce):

@@ -29,12 +29,13 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
 from dadagrad.training.schedule.base import Schedule, Slice, Stretch
 
-CLOSE = 2, 5
+CLOSE = Fraction(2, 5)
 """A group's rows may end two fifths of their number from their place. Were it half, a round could
 lose all rows to its neighbours; only the last of a pass can, which may be shorter than the one
 before."""
@@ -114,10 +115,10 @@ class StreamSchedule(Schedule):
         ways = [_Way(tuple(block)[:: -1 if n % 2 else 1]) for n, block in enumerate(blocks)]
         pieces = [_Piece(0, 0, 0, *cut) for cut in _cut(starts, 0, alone)]
         number = int(alone > 0)
-        for before_round, following in self._shares(pass_number, n_rows, alone):
+        for share in self._shares(pass_number, n_rows, alone):
             before = len(pieces)
             for group, (way, streams) in enumerate(zip(ways, pairwise(firsts), strict=True)):
-                stretches = way.advance(before_round, following, streams[1] - streams[0])
+                stretches = way.advance(share, streams[1] - streams[0])
                 for stream, cuts in enumerate(stretches, streams[0]):
                     pieces += [_Piece(number, group, stream, *cut) for cut in cuts]
             number += len(pieces) > before
@@ -128,21 +129,18 @@ class StreamSchedule(Schedule):
         few = min(max(int(ALONE_SHARE * n_rows), MIN_ROWS_ALONE), MAX_ROWS_ALONE)
         return min(few, n_rows) if self.streams > 1 else 0
 
-    def _shares(
-        self, pass_number: int, n_rows: int, alone: int
-    ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """The shares of what is left of the blocks that were seen before and after each round.
+    def _shares(self, pass_number: int, n_rows: int, alone: int) -> Iterator[Fraction]:
+        """The share of the blocks that has been seen after each round.
 
-        One stream has learned `alone` rows of the pass before.
+        One stream has learned `alone` rows of the pass before, which are not in the blocks.
         """
         passed, whole = pass_number * self.first_rounds**2, n_rows * self.first_rounds**2
         first = seen = alone * self.first_rounds**2
         number = math.isqrt(passed + first // max(n_rows, 1))
         while seen < whole:
             number += 1
-            following = min(n_rows * (number**2 - passed), whole)
-            yield (seen - first, whole - first), (following - first, whole - first)
-            seen = following
+            seen = min(n_rows * (number**2 - passed), whole)
+            yield Fraction(seen - first, whole - first)
 
     def _readings(self, pass_number: int, pieces: list[_Piece]) -> dict[tuple[int, int], int]:
         """The reading in which each group learns from its part of each partition.
@@ -179,12 +177,11 @@ class _Way:
         self._cuts = cuts
         self._starts = [0, *accumulate(stop - first for _, first, stop in cuts)]
         self._reached = 0
+        self._planned = 0  # the end of the last round without the ends of partitions
 
-    def advance(
-        self, before_round: tuple[int, int], following: tuple[int, int], n_streams: int
-    ) -> Iterator[Iterator[_Cut]]:
-        """The stretch of each stream in the round between two shares of the block."""
-        begin, end = self._reached, self._end(before_round, following)
+    def advance(self, share: Fraction, n_streams: int) -> Iterator[Iterator[_Cut]]:
+        """The stretch of each stream in the next round, after which so much has been seen."""
+        begin, end = self._reached, self._end(share)
         edges = (begin + (end - begin) * stream // n_streams for stream in range(n_streams + 1))
         self._reached = end
         return (self._rows(first, stop) for first, stop in pairwise(edges))
@@ -195,20 +192,13 @@ class _Way:
             position, begin, _ = self._cuts[place]
             yield position, begin + start, begin + end
 
-    def _end(self, before_round: tuple[int, int], following: tuple[int, int]) -> int:
-        """The end of the rows between two shares, at the end of a partition if one is close."""
-        n_rows = self._starts[-1]
-        begin, end = _rows_of_share(before_round, n_rows), _rows_of_share(following, n_rows)
+    def _end(self, share: Fraction) -> int:
+        """The row after a share of the way, or the end of a partition if one is close."""
+        end = math.floor(share * self._starts[-1] + Fraction(1, 2))
+        n_rows, self._planned = end - self._planned, end
         after = bisect_right(self._starts, end)
         nearest = min(self._starts[after - 1 : after + 1], key=lambda start: abs(start - end))
-        part, whole = CLOSE
-        return nearest if whole * abs(nearest - end) <= part * (end - begin) else end
-
-
-def _rows_of_share(share: tuple[int, int], n_rows: int) -> int:
-    """A share of `n_rows`, to the nearest row."""
-    part, whole = share
-    return (2 * n_rows * part + whole) // (2 * whole)
+        return nearest if abs(nearest - end) <= CLOSE * n_rows else end
 
 
 def _cut(starts: list[int], first: int, stop: int) -> Iterator[_Cut]:
