@@ -60,7 +60,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,22 +106,21 @@ def merge_shard(problem: Problem, state: State, learned: Sequence[Learned], shar
         features, places = learned[0], np.arange(shard[0].start, shard[0].stop)
         state.push_features(features.ids[shard[0]], features.content.pull(places))
         return
-    parts = list(zip((each.content for each in learned), shard, strict=True))
+    parts = list(zip(learned, shard, strict=True))
+
+    def joined(name: str, group: int) -> NDArray[Any]:
+        arrays = [getattr(each.content, name)[group, entries] for each, entries in parts]
+        return np.concatenate(arrays)
+
     times = np.array([each.content.t for each in learned])
     lazy = problem.config.update.shrinks_lazily
     for group, base in enumerate(state.accumulators):
-        ids = np.concatenate(
-            [each.ids[entries] for each, entries in zip(learned, shard, strict=True)]
-        )
+        ids = np.concatenate([each.ids[entries] for each, entries in parts])
         ends = np.cumsum([entries.stop - entries.start for entries in shard])
-        accumulators = np.concatenate(
-            [each.accumulators[group, entries] for each, entries in parts]
-        )
-        averages = np.concatenate([each.averages[group, entries] for each, entries in parts])
+        accumulators, averages = joined("accumulators", group), joined("averages", group)
         shared = times, problem.of_group(group)[1], state.t
         if lazy:
-            updates = np.concatenate([each.last_update[group, entries] for each, entries in parts])
-            last_update = state.last_update[group]
+            updates, last_update = joined("last_update", group), state.last_update[group]
             ends = settle_streams(
                 base, last_update, ids, accumulators, averages, updates, ends, *shared
             )
