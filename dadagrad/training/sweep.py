@@ -313,9 +313,7 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stops(run: Run) -> Iterator[Cursor]:
-    """The places in the first pass after `PLACES` of its rows, if there are settings to drop."""
-    if run.problem.n_settings == 1:
-        return
+    """The places in the first pass after `PLACES` of its rows."""
     shares = [share * run.data.n_rows for share in PLACES]
     rows = 0
     for each in run.schedule.rounds(Cursor(), Cursor(1)):
