@@ -243,30 +243,29 @@ def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
     texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
     missing = pc.is_in(texts, value_set=_MISSING_CELLS)
     texts = pc.if_else(missing, None, texts)
+    times = _as_times(texts)
+    if times is not None:
+        return times, np.zeros(len(cells), bool)
+    each = [_as_times(texts.slice(row, 1)) for row in range(len(texts))]
+    wrong = np.array([time is None for time in each])
+    nothing = pa.nulls(1, pa.timestamp("us"))
+    return pa.concat_arrays([nothing if time is None else time for time in each]), wrong
+
+
+def _as_times(texts: pa.Array) -> pa.Array | None:
+    """Texts as times in microseconds; None if one of them is not a time."""
     for kind in _TIMES:
         try:
-            times = pc.cast(pc.cast(texts, kind), pa.timestamp("us"), safe=False)
-            return times, np.zeros(len(cells), bool)
+            return pc.cast(pc.cast(texts, kind), pa.timestamp("us"), safe=False)
         except pa.ArrowInvalid:
             continue
-    times = [_as_time(text) for text in texts.to_pylist()]
-    wrong = np.array([time is None for time in times]) & ~missing.to_numpy(zero_copy_only=False)
-    return pa.array(times, pa.timestamp("us")), wrong
+    return None
 
 
 def to_days(times: pa.Array) -> NDArray[np.float64]:
     """Times as days since 1970, NaN where one is missing."""
     microseconds = pc.cast(times, pa.int64()).to_numpy(zero_copy_only=False)
     return np.asarray(microseconds / DAY)
-
-
-def _as_time(text: str | None) -> Any:
-    for kind in _TIMES:
-        try:
-            return pa.scalar(text).cast(kind).cast(pa.timestamp("us"), safe=False).as_py()
-        except pa.ArrowInvalid:
-            continue
-    return None
 
 
 def to_texts(cells: pa.Array) -> list[str]:
