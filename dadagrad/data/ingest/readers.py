@@ -43,6 +43,9 @@ MIN_HEAD_ROWS = 1_000
 
 Parser = Callable[..., Block]
 
+Chunks = Iterator[tuple[bytes, int]]
+"""Whole lines of a file, and their offsets."""
+
 LINE_PARSERS: dict[str, Parser] = {"svmlight": svmlight.parse, "vw": vw.parse}
 
 
@@ -90,11 +93,15 @@ def _parse_lines(chunk: bytes, *, path: str, offset: int, options: Options) -> B
 
 def _parse_part(parse: Parser, part: Range) -> Iterator[Block]:
     meter = Meter()
-    chunks = read_chunks(part, TASK_BYTES, meter)
-    if isinstance(parse, TableParser) and parse.quoted:
-        chunks = cut_at_rows(part.path, chunks, parse.delimiter or ",")
-    for chunk, offset in chunks:
+    for chunk, offset in _whole_rows(parse, part.path, read_chunks(part, TASK_BYTES, meter)):
         yield from _parse_chunk(parse, part.path, chunk, offset, meter.take())
+
+
+def _whole_rows(parse: Parser, path: str, chunks: Chunks) -> Chunks:
+    """Chunks of whole rows, of which each may have several lines."""
+    if isinstance(parse, TableParser) and parse.quoted:
+        return cut_at_rows(path, chunks, parse.delimiter or ",")
+    return chunks
 
 
 def _parse_chunk(parse: Parser, path: str, chunk: bytes, offset: int, n_bytes: int) -> list[Block]:
@@ -128,7 +135,7 @@ def _text_tasks(
     if not ranges:
         return
     meter = Meter()
-    chunks: Iterator[tuple[bytes, int]] = read_chunks(
+    chunks = read_chunks(
         replace(ranges[0], stop=None), TASK_BYTES, meter, at_once=options.to_predict
     )
     can_seek = ranges[0].stop is not None
@@ -139,8 +146,8 @@ def _text_tasks(
         if not first[0].strip() and not any(chunk.strip() for chunk, _ in chunks):
             return  # a compressed file of no bytes, or blank lines
         encoder, columns = summary.encoder, summary.columns
-        parse, columns, rows = open_text(path, chain([first], chunks), options, encoder, columns)
-        chunks = iter(rows)
+        parse, columns = open_text(path, first[0], options, encoder, columns)
+        chunks = _whole_rows(parse, path, chain([first], chunks))
         summary.encoder = parse.encoder
         if file == 0 or not summary.columns:
             summary.columns = columns

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from dadagrad.data.tables.delimited import (
     NOT_UTF8,
     Layout,
     check_distinct_columns,
-    cut_at_rows,
     end_of_rows,
     guess_delimiter,
     read_batch,
@@ -49,31 +48,22 @@ MAX_DEPTH = 100
 _BAD_JSON_ROW = re.compile(r" in row (\d+)")
 _JSON_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
-Chunks = Iterable[tuple[bytes, int]]
-"""Whole lines of a file, and their offsets."""
-
 
 def open_text(
-    path: str, chunks: Chunks, options: Options, encoder: TableEncoder | None, columns: list[str]
-) -> tuple[TableParser, list[str], Chunks]:
-    """Parser of delimited text or JSON lines, columns of the file, and its `chunks` of whole rows.
+    path: str, first: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
+) -> tuple[TableParser, list[str]]:
+    """Parser of a file of delimited text or JSON lines, and columns of the file.
 
-    Without an `encoder`, one is learned from the first rows. A file that does not name its columns
-    has the `columns` that are given, if there are some.
+    Without an `encoder`, one is learned from the rows of its `first` chunk. A file that does not
+    name its columns has the `columns` that are given, if there are some.
     """
-    chunks = iter(chunks)
-    first, offset = next(chunks, (b"", 0))
-    chunks = chain([(first, offset)], chunks)
     if not first.strip():
         raise InputError(f"no rows in {path}; give at least one")
     head = first
     if len(first) > HEAD_BYTES:
         head = first[: first.rfind(b"\n", 0, HEAD_BYTES) + 1 or len(first)]
     open_head = _open_json if options.format == "jsonl" else _open_delimited
-    parse, columns = open_head(path, head, options, encoder, columns)
-    if parse.quoted:
-        chunks = cut_at_rows(path, chunks, parse.delimiter or ",")
-    return parse, columns, chunks
+    return open_head(path, head, options, encoder, columns)
 
 
 def _open_json(
