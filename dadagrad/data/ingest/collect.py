@@ -132,6 +132,7 @@ def _plan_like(
             f"{given[0]} out"
         )
     changed = {name: value for name, value in settings.items() if name not in fixed}
+    chosen, label = changed.pop("format", None), changed.pop("label", None)
     reading = space.reading
     if not space.of_table:
         if not source.paths:
@@ -143,38 +144,32 @@ def _plan_like(
         options = {name: space.plain[name] for name in (fixed | {"zero_based"}) & set(space.plain)}
         options["multilabel"] = like.has_sets and not settings.get("no_labels")
         if kind == "anndata":
-            options["label"] = changed.get("label", reading.get("label"))
-        return SourceSummary(
-            Options(kind, **options, **_without(changed, "format", "label")), like=like
-        )
+            options["label"] = reading.get("label") if label is None else label
+        return SourceSummary(Options(kind, **options, **changed), like=like)
     encoder = TableEncoder.of_space(space)
     # A line of text may look like a row of several columns, so only a name says that it is one.
     as_recorded = source.paths == ["/dev/stdin"] or (
         encoder.is_text and bool(source.paths) and not any(map(names_format, source.paths))
     )
-    if "label" in changed:
-        encoder = replace(encoder, label=str(changed["label"]))
-    if changed.get("format") is None:
-        changed["format"] = reading["format"] if as_recorded else source.guess_format()
-        if as_recorded and changed["format"] == "parquet":
-            changed["format"] = "csv"
-        if changed["format"] not in TABLE_FORMATS:
+    if label is not None:
+        encoder = replace(encoder, label=str(label))
+    if chosen is None:
+        chosen = reading["format"] if as_recorded else source.guess_format()
+        if as_recorded and chosen == "parquet":
+            chosen = "csv"
+        if chosen not in TABLE_FORMATS:
             raise InputError(
-                f"{source.name} is {changed['format']}, and the model or dataset was made "
-                "of a table; give a table, or --format"
+                f"{source.name} is {chosen}, and the model or dataset was made of a table; give a "
+                "table, or --format"
             )
-    if changed["format"] in ("text", "csv") and as_recorded:
+    if chosen in ("text", "csv") and as_recorded:
         changed.setdefault("delimiter", reading.get("delimiter"))
     return SourceSummary(
-        Options(**_without(changed, "label")),
+        Options(chosen, **changed),
         encoder=encoder,
         columns=list(reading.get("columns", ())),
         learned=True,
     )
-
-
-def _without(settings: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in names}
 
 
 class Collected:
@@ -311,10 +306,8 @@ def _learn_scales(
         sample = rows.sample(min(MAX_SAMPLE_ROWS, MAX_SAMPLE // n_numbers))
         scales = iter(learn_scale(sample, n_numbers, encoder.first_missing))
         columns = tuple(
-            Column(column.name, column.kind, *next(scales), column.offset)
-            if column.is_number
-            else column
-            for column in columns
+            Column(each.name, each.kind, *next(scales), each.offset) if each.is_number else each
+            for each in columns
         )
     has_missing = summary.largest_id >= encoder.first_missing
     return replace(encoder, columns=columns, has_missing=has_missing)
