@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from dadagrad.data.blocks import MAX_NOTES, Block, take
-from dadagrad.data.reading.files import Place, place
+from dadagrad.data.reading.files import place
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
 from dadagrad.data.tables.delimited import refuse_wide_text
@@ -19,6 +19,7 @@ from dadagrad.kernels import parsing
 BAD_ID = f"feature id is {{name}}; ids must be {parsing.MAX_ID} or less"
 
 _MAX_QUOTE = 40
+_TOKEN_END = {"svmlight": re.compile(rb"[\s#]"), "vw": re.compile(rb"[\s|]")}
 _NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 
@@ -27,33 +28,27 @@ class Lines:
     """The rows that a kernel parsed from a chunk of a file, and the policy on wrong lines.
 
     `out` holds the rows, `several` is true if any has several labels. `path` and `offset` are the
-    file of the chunk and its position there, for messages; `token_end` ends a token.
+    file of the chunk and its position there, for messages.
     """
 
-    def __init__(
-        self,
-        chunk: bytes,
-        path: str,
-        offset: int,
-        options: Options,
-        label_optional: bool,
-        token_end: re.Pattern[bytes],
-    ) -> None:
+    def __init__(self, chunk: bytes, path: str, offset: int, options: Options) -> None:
         if offset == 0:
             refuse_wide_text(path, chunk)
         if offset == 0 and chunk.startswith(b"\xef\xbb\xbf"):
             chunk = b"   " + chunk[3:]  # a byte order mark; positions stay the same
         self.chunk = chunk if chunk.endswith(b"\n") else chunk + b"\n"
-        self._path, self._offset, self._token_end = path, offset, token_end
+        self._path, self._offset, self._token_end = path, offset, _TOKEN_END[options.format]
+        self._is_vw = options.format == "vw"
         self._skip = options.on_error == "skip"
         self._keep_lines = options.keep_lines
         self._problems: dict[int, tuple[int, str]] = {}
-        text, is_vw = np.frombuffer(self.chunk, np.uint8), options.format == "vw"
+        text = np.frombuffer(self.chunk, np.uint8)
         # White space comes before each feature of VW; svmlight has a colon in each.
-        may_begin_entry = text <= ord(" ") if is_vw else text == ord(":")
+        may_begin_entry = text <= ord(" ") if self._is_vw else text == ord(":")
         self._n_lines = int(np.count_nonzero(text == ord("\n")))
         n_entries = int(np.count_nonzero(may_begin_entry))
-        scratch = np.empty(len(text) + 1, np.uint8) if is_vw else None
+        scratch = np.empty(len(text) + 1, np.uint8) if self._is_vw else None
+        label_optional = options.multilabel or options.no_labels or options.to_predict
 
         out = parsing.allocate(self._n_lines, n_entries)
         n_rows, self._skipped, self.several, *self._wrong = parsing.rows(
@@ -67,7 +62,7 @@ class Lines:
         return int(self._wrong[0])
 
     def token(self, at: int, end: re.Pattern[bytes] | None = None) -> bytes:
-        """Text from `at` to the first match of `end`."""
+        """Text from `at` to the first match of `end`, by default to the end of the token."""
         match = (end or self._token_end).search(self.chunk, at)
         return self.chunk[at : match.start() if match else len(self.chunk)]
 
@@ -84,15 +79,15 @@ class Lines:
             out.labels[row] = float(label)
             self.report(row, out.first_labels[row], number_problem("label", label))
 
-    def finish_values(self, *, scaled: bool) -> None:
+    def finish_values(self) -> None:
         """Convert the values that the kernel left as NaN; report those too large for float32.
 
-        A value counts times that of its namespace if it is `scaled`, in double precision.
+        A value of VW counts times that of its namespace, in double precision.
         """
         out = self.out
         for entry in np.flatnonzero(np.isnan(out.values)).tolist():
             name, _, value = self.token(out.names[entry]).partition(b":")
-            scale = self.token(out.namespaces[entry]).partition(b":")[2] if scaled else b""
+            scale = self.token(out.namespaces[entry]).partition(b":")[2] if self._is_vw else b""
             product = as_float32(float(value or 1) * float(scale or 1))
             out.values[entry] = product
             if not np.isfinite(product):
@@ -111,7 +106,10 @@ class Lines:
         problems = [self._problems[row] for row in sorted(self._problems)[:MAX_NOTES]]
         if self.outcome != parsing.DONE:
             problems.append((int(self._wrong[1]), describe(*self._wrong)))
-        notes = tuple((self._place(position), problem) for position, problem in sorted(problems))
+        notes = tuple(
+            (place(self._path, self.chunk, self._offset, position), problem)
+            for position, problem in sorted(problems)
+        )
         if notes and not self._skip:
             raise InputError("{}: {}".format(*notes[0]))
         if self.outcome == parsing.NEEDS_HASHING:
@@ -126,9 +124,6 @@ class Lines:
         block = take(block, right) if self._problems else block
         skipped = self._skipped + len(self._problems)
         return replace(block, skipped=skipped, notes=notes[:MAX_NOTES])
-
-    def _place(self, position: int) -> Place:
-        return place(self._path, self.chunk, self._offset, position)
 
 
 def explain(outcome: int, token: bytes, messages: dict[int, str], label: str) -> str:

@@ -13,7 +13,6 @@ from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
 from dadagrad.kernels import parsing
 
-_TOKEN_END = re.compile(rb"[\s#]")
 _MESSAGES = {
     parsing.MISSING_LABEL: (
         "starts with {token}; a line must start with its label, a number (rows with sets of "
@@ -36,15 +35,14 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     for a malformed line, a missing label, a value or label that is not finite, an id that is
     negative, too large or 0 in a one-based file, and ids that are not increasing.
     """
-    label_optional = options.multilabel or options.no_labels or options.to_predict
-    lines = Lines(chunk, path, offset, options, label_optional, _TOKEN_END)
+    lines = Lines(chunk, path, offset, options)
     out = lines.out
     labels: NDArray[np.float64] | NDArray[np.object_] = out.labels[:, None]
     if options.multilabel or (lines.several and not options.no_labels):
         labels = _label_texts(lines)
     else:
         lines.finish_labels()
-    lines.finish_values(scaled=False)
+    lines.finish_values()
     for entry in np.flatnonzero(out.ids == 0).tolist() if options.zero_based is False else ():
         problem = "feature id is 0 in a file read as one-based, like the data of the features"
         lines.report(row_of(out.indptr, entry), out.names[entry], problem)

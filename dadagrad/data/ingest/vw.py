@@ -26,7 +26,6 @@ from dadagrad.kernels import parsing
 MAX_TAG_BYTES = 256
 _HEAD_BYTES = 1 << 20
 
-_TOKEN_END = re.compile(rb"[\s|]")
 _NAME_END = re.compile(rb"[\s|:]")
 _LINE_END = re.compile(rb"\n")
 _MESSAGES = {
@@ -58,7 +57,7 @@ def needs_hashing(path: str) -> bool:
     if not os.path.isfile(path):
         return True
     head, _ = next(read_chunks(Range(path, 0, None), _HEAD_BYTES), (b"", 0))
-    lines = Lines(head, path, 0, Options("vw", on_error="skip"), True, _TOKEN_END)
+    lines = Lines(head, path, 0, Options("vw", on_error="skip", no_labels=True))
     return lines.outcome == parsing.NEEDS_HASHING
 
 
@@ -70,8 +69,7 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     value 0 are left out. Raises `InputError`, naming file and line, for a malformed line, a missing
     label, numbers that are not finite, a base other than 0; and where names need `hash_bits`.
     """
-    label_optional = options.no_labels or options.to_predict
-    lines = Lines(chunk, path, offset, options, label_optional, _TOKEN_END)
+    lines = Lines(chunk, path, offset, options)
     out = lines.out
     lines.finish_labels()
     for row in np.flatnonzero(~np.isfinite(out.weights)).tolist():  # that the kernel left as NaN
@@ -79,7 +77,7 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
         importance = lines.token(at, _LINE_END).split(maxsplit=2)[1]
         out.weights[row] = as_float32(float(importance))
         lines.report(row, at, number_problem("importance", importance))
-    lines.finish_values(scaled=True)
+    lines.finish_values()
     keep_names = options.keep_names and options.hash_bits is not None
     names = (_names(lines),) if keep_names else ()
     # Sums of float32 numbers in double precision.
