@@ -33,7 +33,7 @@ from dadagrad.data.tables.formats import (
     open_text,
     table_batches,
 )
-from dadagrad.data.tables.parquet import parquet_batches, parquet_groups
+from dadagrad.data.tables.parquet import parquet_groups, parquet_table
 from dadagrad.errors import InputError
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
@@ -189,7 +189,8 @@ def learn_table(heads: Iterable[pa.Table], place: str, summary: SourceSummary) -
             tables.append(table)
             if sum(map(len, tables)) >= MIN_HEAD_ROWS:
                 break
-        head = next(table_batches(pa.concat_tables(tables, promote_options="permissive"))).table
+        whole = pa.concat_tables(tables, promote_options="permissive")
+        head = next(table_batches(whole, place)).table
         summary.encoder = learn_encoder(head, summary.options, place, by_number=False)
         summary.columns = list(head.schema.names)
     return TableParser(summary.encoder, summary.options)
@@ -199,8 +200,7 @@ def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Tas
     groups = [group for group in parquet_groups(path) if group.n_rows]
     if not groups:
         return
-    batches = (next(parquet_batches(path, group)).table for group in groups)
-    parse = learn_table((pa.Table.from_batches([each]) for each in batches), path, summary)
+    parse = learn_table((parquet_table(path, group) for group in groups), path, summary)
     size = source_bytes(path)
     for number, group in enumerate(groups):
         n_bytes = size * (number + 1) // len(groups) - size * number // len(groups)
@@ -209,6 +209,6 @@ def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Tas
 
 
 def _parse_group(parse: TableParser, path: str, group: RowGroup, n_bytes: int) -> list[Block]:
-    batches = parquet_batches(path, group, parse.encoder.column_names())
-    *others, last = map(parse.encode, batches)
+    table = parquet_table(path, group, parse.encoder.column_names())
+    *others, last = map(parse.encode, table_batches(table, path, group.first + 1))
     return [*others, replace(last, source_bytes=n_bytes)]

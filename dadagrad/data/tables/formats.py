@@ -343,7 +343,7 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def table_batches(table: pa.Table, name: str = "the table", first: int = 0) -> Iterator[Batch]:
+def table_batches(table: pa.Table, name: str, first: int = 0) -> Iterator[Batch]:
     """Rows of a table; messages count from `first`, in memory from 0 as pandas does."""
     table = _flatten(table)
     table = table.rename_columns([str(column) for column in table.column_names])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -11,8 +10,6 @@ import pyarrow.parquet as pq
 
 from dadagrad.data.parquet.dataset import read_row_group
 from dadagrad.data.parquet.footer import RowGroup, read_row_groups
-from dadagrad.data.tables.cells import Batch
-from dadagrad.data.tables.formats import table_batches
 from dadagrad.storage.store import open_regular
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -36,10 +33,8 @@ def parquet_groups(path: str) -> list[RowGroup]:
         return read_row_groups(file, path)
 
 
-def parquet_batches(
-    path: str, group: RowGroup, columns: list[str] | None = None
-) -> Iterator[Batch]:
-    """Rows of a row group; only `columns` are read, if given. Rows are counted from 1 in messages.
+def parquet_table(path: str, group: RowGroup, columns: list[str] | None = None) -> pa.Table:
+    """A row group; only `columns` are read, if given.
 
     Folders named ``column=value`` are columns of texts, as Hive, Spark, Dask and Arrow write them.
     Raises `CorruptionError` for bytes that cannot be decoded.
@@ -52,7 +47,7 @@ def parquet_batches(
             others = [other for other in table.column_names if other != name]
             texts = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
             table = table.select(others).append_column(name, texts)
-    yield from table_batches(table, path, group.first + 1)
+    return table
 
 
 def _folder_columns(path: str) -> dict[str, str | None]:
