@@ -309,18 +309,14 @@ def _flatten(table: pa.Table) -> pa.Table:
 def is_frame(data: object) -> bool:
     """True for a table in memory: of pandas, polars, pyarrow, or any that Arrow can read."""
     is_column = len(getattr(data, "shape", (0, 0))) == 1
-    return isinstance(data, pa.RecordBatch) or (
-        hasattr(data, "__arrow_c_stream__") and not is_column
-    )
+    return hasattr(data, "__arrow_c_stream__") and not is_column
 
 
 def to_table(frame: Any, name: str) -> pa.Table:
     """A table in memory, or a list of dicts, as one of Arrow; an index of pandas is no column."""
     try:
-        if isinstance(frame, pa.RecordBatch):
-            return pa.Table.from_batches([frame])
         if isinstance(frame, list):
-            return pa.Table.from_batches([columns_of_rows(frame)])
+            frame = columns_of_rows(frame)
         if hasattr(frame, "iloc"):
             return pa.Table.from_pandas(frame, preserve_index=False)
         return pa.table(frame)
