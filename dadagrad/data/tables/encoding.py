@@ -180,26 +180,23 @@ class _Encoding:
 
     def _add_column(self, column: Column, cells: pa.Array) -> NDArray[np.bool_]:
         """Add a column that is not of plain numbers. Returns the right rows."""
-        if column.is_date:
-            times, wrong = to_times(cells)
-            numbers = to_days(times)
-            self._add_parts_of_dates(column, times)
-        elif column.is_number:
+        prefix = f"{column.name}="
+        if column.kind == "category":
+            self.coded[column.name] = self._add_category(prefix, cells, missing=True)
+        elif column.kind == "words":
+            self._add_words(prefix, cells)
+        elif column.kind == "text":
+            self._add_text("" if self.encoder.is_text else prefix, to_texts(cells))
+        elif column.kind == "code":
             numbers, wrong = to_numbers(cells)
             codes = pa.array(numbers, from_pandas=True)
-            self.coded[column.name] = self._add_category(f"{column.name}=", codes, missing=False)
+            self.coded[column.name] = self._add_category(prefix, codes, missing=False)
+            return self._add_numbers([column], [cells], numbers[:, None], wrong[:, None])
         else:
-            self._add_texts(column, cells)
-            return np.ones(len(cells), bool)
-        return self._add_numbers([column], [cells], numbers[:, None], wrong[:, None])
-
-    def _add_texts(self, column: Column, cells: pa.Array) -> None:
-        if column.is_category:
-            self.coded[column.name] = self._add_category(f"{column.name}=", cells, missing=True)
-        elif column.kind == "words":
-            self._add_words(column.name, cells)
-        else:
-            self._add_text(column.name, to_texts(cells))
+            times, wrong = to_times(cells)
+            self._add_parts_of_dates(column, times)
+            return self._add_numbers([column], [cells], to_days(times)[:, None], wrong[:, None])
+        return np.ones(len(cells), bool)
 
     def _add_numbers(
         self,
@@ -282,15 +279,15 @@ class _Encoding:
         for part, numbers in parts.items():
             self._add_category(f"{column.name}.{part}=", numbers, missing=False)
 
-    def _add_words(self, name: str, cells: pa.Array) -> None:
-        """Add the feature ``name=word`` of each item of a list."""
+    def _add_words(self, prefix: str, cells: pa.Array) -> None:
+        """Add the feature ``prefix + word`` of each item of a list."""
         if pa.types.is_null(cells.type):
             cells = pa.nulls(len(cells), pa.list_(pa.string()))
         lengths = pc.fill_null(pc.list_value_length(cells), 0).to_numpy(zero_copy_only=False)
         codes, texts = to_categories(cells.flatten())
-        hashed = self._hash(f"{name}=", texts)
+        hashed = self._hash(prefix, texts)
         features = self.encoder.features_of(hashed)
-        self._note(f"{name}=", texts.slice(0, len(texts) - 1), hashed[:-1])
+        self._note(prefix, texts.slice(0, len(texts) - 1), hashed[:-1])
         rows, values = np.repeat(np.arange(len(lengths)), lengths), np.ones(len(codes), np.float32)
         self._add_matrix(features[codes], values, rows)
 
@@ -300,9 +297,9 @@ class _Encoding:
         """Add entries of the `rows`; those of one row and feature are summed."""
         self.texts.append(scipy.sparse.coo_array((values, (rows, ids)), self.shape).tocsr())
 
-    def _add_text(self, name: str, texts: list[str]) -> None:
+    def _add_text(self, prefix: str, texts: list[str]) -> None:
         """Add the runs of 1 to n words of two letters or more, in lower case."""
-        encoder, prefix = self.encoder, "" if self.encoder.is_text else f"{name}="
+        encoder = self.encoder
         ids: list[NDArray[np.int64]] = []
         values: list[NDArray[np.float32]] = []
         rows: list[NDArray[np.int64]] = []
