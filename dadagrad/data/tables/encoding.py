@@ -81,6 +81,7 @@ class _Encoding:
         self.positions = {name: n for n, name in enumerate(batch.table.schema.names)}
         self.shape = batch.table.num_rows, encoder.first_missing + len(encoder.numbers)
         self.keep_names = options.keep_names is not False and not options.to_predict
+        self.kept = np.ones(batch.table.num_rows, bool)
         self.notes: list[Note] = []
         for note in batch.notes:
             self._refuse(note)
@@ -91,22 +92,18 @@ class _Encoding:
         self.coded: dict[str, tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]] = {}
 
     def block(self) -> Block:
-        table, encoder = self.batch.table, self.encoder
-        kept = np.ones(table.num_rows, bool)
+        encoder, n_rows = self.encoder, self.batch.table.num_rows
         for are_plain, group in groupby(encoder.columns, lambda column: column.kind == "number"):
             columns = list(group)
             cells = self._cells(columns)
             if are_plain:
-                kept &= self._add_numbers(columns, cells, *to_matrix(cells))
+                self._add_numbers(columns, cells, *to_matrix(cells))
             else:
                 for column, cells_of_column in zip(columns, cells, strict=True):
-                    kept &= self._add_column(column, cells_of_column)
+                    self._add_column(column, cells_of_column)
         for cross in encoder.crosses:
             self._add_cross(cross)
-        labels, labelled = self._labels()
-        weights, weighted = self._weights()
-        kept &= labelled & weighted
-        n_rows = table.num_rows
+        labels, weights = self._labels(), self._weights()
         lines = self.batch.lines or partial(np.arange, n_rows)
         indptr, ids = np.zeros(n_rows + 1, np.int64), np.zeros(0, np.int64)
         values = np.zeros(0, np.float32)
@@ -131,10 +128,10 @@ class _Encoding:
             lines=lines() if self.options.keep_lines else None,
             n_lines=n_rows,
         )
-        if kept.all():
+        if self.kept.all():
             return block
-        skipped = block.skipped + int((~kept).sum())
-        return replace(take(block, np.flatnonzero(kept)), skipped=skipped)
+        skipped = block.skipped + int((~self.kept).sum())
+        return replace(take(block, np.flatnonzero(self.kept)), skipped=skipped)
 
     def _cells(self, columns: Sequence[Column]) -> list[pa.Array]:
         """The cells of columns; raises `InputError` if one is missing or of another kind."""
@@ -169,7 +166,8 @@ class _Encoding:
         self.notes.append(note)
 
     def _refuse_rows(self, wrong: NDArray[np.bool_], problem: Callable[[int], str]) -> None:
-        """Refuse the `wrong` rows, the first of which are described."""
+        """Refuse the `wrong` rows, or leave them out; the first of them are described."""
+        self.kept &= ~wrong
         for row in np.flatnonzero(wrong)[:MAX_NOTES].tolist():
             self._refuse((self.batch.place(row), problem(row)))
 
@@ -178,8 +176,8 @@ class _Encoding:
         self.ids.append(ids[:, None])
         self.values.append(np.ones((len(ids), 1), np.float32))
 
-    def _add_column(self, column: Column, cells: pa.Array) -> NDArray[np.bool_]:
-        """Add a column that is not of plain numbers. Returns the right rows."""
+    def _add_column(self, column: Column, cells: pa.Array) -> None:
+        """Add a column that is not of plain numbers."""
         prefix = f"{column.name}="
         if column.kind == "category":
             self.coded[column.name] = self._add_category(prefix, cells, missing=True)
@@ -191,12 +189,11 @@ class _Encoding:
             numbers, wrong = to_numbers(cells)
             codes = pa.array(numbers, from_pandas=True)
             self.coded[column.name] = self._add_category(prefix, codes, missing=False)
-            return self._add_numbers([column], [cells], numbers[:, None], wrong[:, None])
+            self._add_numbers([column], [cells], numbers[:, None], wrong[:, None])
         else:
             times, wrong = to_times(cells)
             self._add_parts_of_dates(column, times)
-            return self._add_numbers([column], [cells], to_days(times)[:, None], wrong[:, None])
-        return np.ones(len(cells), bool)
+            self._add_numbers([column], [cells], to_days(times)[:, None], wrong[:, None])
 
     def _add_numbers(
         self,
@@ -204,10 +201,10 @@ class _Encoding:
         cells: Sequence[pa.Array],
         numbers: NDArray[np.float64],
         wrong: NDArray[np.bool_],
-    ) -> NDArray[np.bool_]:
+    ) -> None:
         """Add the (n_rows, n_columns) `numbers` of cells, or that they are missing.
 
-        Zeros are not stored. Returns the rows in which no cell is `wrong`.
+        Zeros are not stored. Rows with `wrong` cells are refused.
         """
         for place in np.flatnonzero(wrong.any(axis=0)).tolist():
             self._refuse_cells(columns[place], cells[place], wrong[:, place])
@@ -218,7 +215,6 @@ class _Encoding:
         self.ids.append(np.where(missing, self.encoder.first_missing + features, ids))
         with np.errstate(over="ignore"):
             self.values.append(np.where(missing, 1, numbers).astype(np.float32))
-        return np.asarray(~wrong.any(axis=1))
 
     def _refuse_cells(self, column: Column, cells: pa.Array, wrong: NDArray[np.bool_]) -> None:
         needed = "dates such as 2024-05-31" if column.is_date else "finite numbers"
@@ -333,16 +329,14 @@ class _Encoding:
             names = ["^".join(combined) for combined in zip(*parts, strict=True)]
             self._note("", pa.array(names, pa.string()), distinct)
 
-    def _labels(self) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Labels, (n_rows, 1) numbers or (n_rows,) texts, and the rows that have one."""
+    def _labels(self) -> NDArray[Any]:
+        """Labels, (n_rows, 1) numbers or (n_rows,) texts; rows without one are refused."""
         name, table = self.encoder.label, self.batch.table
-        n_rows = table.num_rows
-        everywhere = np.ones(n_rows, bool)
         to_predict, is_there = self.options.to_predict, name in table.schema.names
         if name is None or self.options.no_labels or (to_predict and not is_there):
-            return np.zeros((n_rows, 0)), everywhere
-        if not n_rows:  # all were wrong, and lines of JSON without rows have no columns
-            return np.zeros((0, 1)), everywhere
+            return np.zeros((table.num_rows, 0))
+        if not table.num_rows:  # all were wrong, and lines of JSON without rows have no columns
+            return np.zeros((0, 1))
         if not is_there:
             raise self._missing(name)
         if not is_value(table.schema.field(name).type):
@@ -353,7 +347,7 @@ class _Encoding:
         codes, texts = to_categories(table.column(name))
         labels, has_label = to_labels(codes, texts)
         if to_predict:
-            return labels, everywhere
+            return labels
 
         def problem(row: int) -> str:
             text = texts[int(codes[row])].as_py()
@@ -366,15 +360,15 @@ class _Encoding:
             )
 
         self._refuse_rows(~has_label, problem)
-        return labels, has_label
+        return labels
 
-    def _weights(self) -> tuple[NDArray[np.float32] | None, NDArray[np.bool_]]:
-        """Weights of the rows, if they have any, and the rows whose weight is right."""
+    def _weights(self) -> NDArray[np.float32] | None:
+        """Weights of the rows, if they have any; rows whose weight is wrong are refused."""
         name, table = self.encoder.weight, self.batch.table
         if name is None or name not in table.schema.names:
             if self.options.weight is not None and table.num_rows and name is not None:
                 raise self._missing(name)
-            return None, np.ones(table.num_rows, bool)
+            return None
         cells = table.column(name)
         is_right = suits(cells, "number")
         numbers = to_numbers(cells)[0] if is_right else np.full(table.num_rows, np.nan)
@@ -387,7 +381,7 @@ class _Encoding:
             )
 
         self._refuse_rows(~right, problem)
-        return numbers.astype(np.float32), right
+        return numbers.astype(np.float32)
 
     def _tags(self) -> NDArray[np.object_] | None:
         name = self.encoder.row_name
