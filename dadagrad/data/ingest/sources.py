@@ -294,36 +294,30 @@ def make_source(data: Any) -> Source:
         return data
     if isinstance(data, Dataset):
         return DatasetSource(data)
-    if is_pair(data):
-        X, y = data
-        if is_dask_frame(X):
-            return make_source(X) if y is None else _labelled_frames(X, y)
-        if is_dask(X):
-            matrix = BlockedMatrix(X)
-            return DaskMatrixSource(matrix, None if y is None else matrix.gather(y, "y"))
-        if is_frame(X):
-            table = to_table(X, FrameSource.name)
-            if y is None:
-                return FrameSource(table)
-            label = _label_of(y, table.column_names)
-            labels = np.asarray(y)
-            check_length(labels, table.num_rows, "y", FrameSource.name)
-            return FrameSource(table.append_column(label, column_of_labels(labels)), label)
+    X, y = data if is_pair(data) else (data, None)
+    if is_dask_frame(X):
+        return DaskFrameSource(X.to_delayed()) if y is None else _labelled_frames(X, y)
+    if is_dask(X):
+        matrix = BlockedMatrix(X)
+        return DaskMatrixSource(matrix, None if y is None else matrix.gather(y, "y"))
+    if is_frame(X):
+        return FrameSource(X) if y is None else _labelled_frame(X, y)
+    if is_pair(data) or scipy.sparse.issparse(X) or len(getattr(X, "shape", ())) == 2:
         return MatrixSource(X, y)
-    if is_dask_frame(data):
-        return DaskFrameSource(data.to_delayed())
-    if is_frame(data):
-        return FrameSource(data)
-    if is_dask(data):
-        return DaskMatrixSource(BlockedMatrix(data))
-    if scipy.sparse.issparse(data) or len(getattr(data, "shape", ())) == 2:
-        return MatrixSource(data)
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
         return FrameSource(to_table(data, FrameSource.name))
     paths = data if isinstance(data, list | tuple) else [data]
     if all(isinstance(path, str | os.PathLike) for path in paths):
         return FileSource(data)
     raise InputError(f"the data are {_described(data)}; {ACCEPTED}")
+
+
+def _labelled_frame(X: Any, y: Any) -> FrameSource:
+    """A table in memory, with the labels `y` as one more column."""
+    table, labels = to_table(X, FrameSource.name), np.asarray(y)
+    label = _label_of(y, table.column_names)
+    check_length(labels, table.num_rows, "y", FrameSource.name)
+    return FrameSource(table.append_column(label, column_of_labels(labels)), label)
 
 
 def _labelled_frames(X: Any, y: Any) -> DaskFrameSource:
