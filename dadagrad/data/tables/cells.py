@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pa_json
 from numpy.typing import NDArray
 from pyarrow import types
 
@@ -76,27 +75,23 @@ def column_of_labels(labels: NDArray[Any]) -> pa.Array:
         ) from None
 
 
-def table_of_json(lines: bytes) -> pa.Table:
-    """A table of JSON objects, one a line, whose texts stay texts.
-
-    Arrow alone reads texts as times if all of them look like times.
-    """
-    reading = pa_json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-    table = pa_json.read_json(pa.BufferReader(lines), reading)
-    schema = pa.schema([field.with_type(_without_times(field.type)) for field in table.schema])
-    if schema == table.schema:
-        return table
-    parsing = pa_json.ParseOptions(explicit_schema=schema)
-    return pa_json.read_json(pa.BufferReader(lines), reading, parsing)
+def flatten(table: pa.Table) -> pa.Table:
+    """`table` with the fields of nested columns as columns ``outer.inner``, without views."""
+    while any(types.is_struct(column.type) for column in table.columns):
+        table = table.flatten()
+    kinds = [(column.name, _without_views(column.type)) for column in table.schema]
+    return table.cast(pa.schema(kinds))
 
 
-def _without_times(kind: pa.DataType) -> pa.DataType:
-    """The type with texts in place of times."""
-    if types.is_timestamp(kind):
-        return pa.string()
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(_without_times(field.type)) for field in kind])
-    return pa.list_(_without_times(kind.value_type)) if types.is_list(kind) else kind
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """The type with plain strings instead of views, for which Arrow lacks functions."""
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _without_views(kind.value_type))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.large_list(_without_views(kind.value_type))
+    return kind
 
 
 def is_missing(cell: object) -> bool:

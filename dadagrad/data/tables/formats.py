@@ -1,27 +1,21 @@
-"""Formats of tables: delimited text and JSON lines in chunks, and data frames."""
+"""Tables of all formats but Parquet: files of text with their first rows, and data frames."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from dadagrad.data.blocks import MAX_NOTES
-from dadagrad.data.reading.files import Place, Range, place, read_chunks
+from dadagrad.data.reading.files import Range, read_chunks
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
-from dadagrad.data.tables.cells import Batch, columns_of_rows, table_of_json
+from dadagrad.data.tables.cells import Batch, columns_of_rows, flatten
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
 from dadagrad.data.tables.delimited import (
-    NOT_UTF8,
     Layout,
     check_distinct_columns,
     end_of_rows,
@@ -32,7 +26,8 @@ from dadagrad.data.tables.delimited import (
 )
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.errors import InputError, OnError
+from dadagrad.data.tables.json_lines import read_json
+from dadagrad.errors import InputError
 from dadagrad.summary import listed
 
 logger = logging.getLogger(__name__)
@@ -41,12 +36,6 @@ HEAD_BYTES = 1 << 20
 """Bytes of the first rows, from which kinds of columns are learned."""
 BATCH_ROWS = 1 << 14
 """Rows of a table of columns that are encoded together."""
-
-MAX_DEPTH = 100
-"""Most lists and objects of a line of JSON in each other; of 20,000 Arrow's reader crashes."""
-
-_BAD_JSON_ROW = re.compile(r" in row (\d+)")
-_JSON_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
 
 def open_text(
@@ -187,71 +176,6 @@ def learn_encoder(
     )
 
 
-def read_json(
-    chunk: bytes, *, path: str, offset: int, on_error: OnError, required: list[str] | None = None
-) -> Batch:
-    """Read whole lines of JSON objects; keys of nested objects are joined by points.
-
-    Columns of `required` that are in no line of the chunk are null.
-    """
-    lines = chunk.split(b"\n")
-    starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
-    rows = [number for number, line in enumerate(lines) if line.strip()]
-    n_rows = len(rows)
-
-    def place_of(line: int) -> Place:
-        return place(path, chunk, offset, int(starts[line]))
-
-    problems = {n: reason for n, line in enumerate(lines) if (reason := _json_problem(line))}
-    if problems and on_error == "raise":
-        line, reason = next(iter(problems.items()))
-        raise InputError(f"{place_of(line)}: {reason}")
-    while True:
-        rows = [number for number in rows if number not in problems]
-        try:
-            table = _table_of_lines([lines[number] for number in rows], path)
-            break
-        except pa.ArrowInvalid as error:
-            row = _BAD_JSON_ROW.search(str(error))
-            wrong = int(row[1]) if row and int(row[1]) < len(rows) else None
-            reason = _BAD_JSON_ROW.sub("", " ".join(str(error).split()))
-            reason += "; every line must be one JSON object, and a key must have values of one kind"
-            line = rows[wrong or 0]
-            if on_error == "raise" or wrong is None:
-                raise InputError(f"{place_of(line)}: {reason}") from None
-            problems[line] = reason
-            if not _is_object(lines[line]):  # Arrow names the first of maybe many
-                later = [number for number in rows[wrong:] if not _is_object(lines[number])]
-                problems |= dict.fromkeys(later, reason)
-    names = set(table.schema.names)
-    for name in required or ():
-        if name not in names:
-            table = table.append_column(name, pa.nulls(table.num_rows))
-    batch = table.combine_chunks().to_batches()
-    empty = pa.RecordBatch.from_pylist([], schema=table.schema)
-    notes = [(place_of(line), reason) for line, reason in islice(problems.items(), MAX_NOTES)]
-    return Batch(
-        batch[0] if batch else empty,
-        lambda row: place_of(rows[row]),
-        n_rows - len(rows),
-        lambda: np.array(rows, np.int64),
-        tuple(notes),
-    )
-
-
-def _table_of_lines(lines: list[bytes], path: str) -> pa.Table:
-    """A table of JSON objects, whose nested ones become columns."""
-    if not lines:
-        return pa.table({})
-    table = _flatten(table_of_json(b"\n".join(lines)))
-    check_distinct_columns(table.schema.names, path)
-    if table.num_columns and table.num_rows != len(lines):
-        raise InputError(
-            f"{path}: {table.num_rows} JSON objects in {len(lines)} lines; every line must be one"
-        )
-    return table
-
-
 def _check_keys(
     encoder: TableEncoder, columns: Iterable[str], head: pa.RecordBatch, path: str
 ) -> None:
@@ -277,35 +201,6 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name)).lower()
 
 
-def _json_problem(line: bytes) -> str | None:
-    """A reason why Arrow must not read a line."""
-    if line.count(b"[") + line.count(b"{") > MAX_DEPTH:
-        marks = np.frombuffer(_JSON_TEXT.sub(b"", line), np.uint8)
-        opened = np.isin(marks, list(b"[{")).astype(int) - np.isin(marks, list(b"]}"))
-        if opened.cumsum().max(initial=0) > MAX_DEPTH:
-            return f"lists and objects are in each other more than {MAX_DEPTH} deep; write columns"
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return NOT_UTF8
-    return None
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
-
-
-def _flatten(table: pa.Table) -> pa.Table:
-    """`table` with the fields of nested columns as columns ``outer.inner``, without views."""
-    while any(pa.types.is_struct(column.type) for column in table.columns):
-        table = table.flatten()
-    kinds = [(column.name, _without_views(column.type)) for column in table.schema]
-    return table.cast(pa.schema(kinds))
-
-
 def is_frame(data: object) -> bool:
     """True for a table in memory: of pandas, polars, pyarrow, or any that Arrow can read."""
     is_column = len(getattr(data, "shape", (0, 0))) == 1
@@ -328,20 +223,9 @@ def to_table(frame: Any, name: str) -> pa.Table:
         raise InputError(f"{name}: {reason}; {needed}") from None
 
 
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    """The type with plain strings instead of views, for which Arrow lacks functions."""
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _without_views(kind.value_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.large_list(_without_views(kind.value_type))
-    return kind
-
-
 def table_batches(table: pa.Table, name: str, first: int = 0) -> Iterator[Batch]:
     """Rows of a table; messages count from `first`, in memory from 0 as pandas does."""
-    table = _flatten(table)
+    table = flatten(table)
     table = table.rename_columns([str(column) for column in table.column_names])
     check_distinct_columns(table.column_names, name)
     for start in range(0, max(table.num_rows, 1), BATCH_ROWS):
