@@ -138,9 +138,9 @@ def ingest(
 ) -> None:
     """Make a dataset of text, tables or arrays.
 
-    A SOURCE is a file, a folder, a glob or - for standard input, and may be compressed (gz, bz2,
-    xz, zst). The dataset becomes visible when it is complete. Numbers of tables are scaled, and
-    categories and words are hashed; --like applies the same to other data.
+    A SOURCE is a file, a folder or a glob, by path or by URL, or - for standard input, and may be
+    compressed (gz, bz2, xz, zst). The dataset becomes visible when it is complete. Numbers of
+    tables are scaled, and categories and words are hashed; --like applies the same to other data.
     """
     check_one_of(shuffle=shuffle, no_shuffle=no_shuffle or None)
     check_one_of(workers=workers, scheduler=client)

@@ -71,6 +71,15 @@ def moto_server(folder):
         yield server
 
 
+@contextlib.contextmanager
+def web_server(folder, log):
+    """A web server of the files in `folder`: its URL; `log` is the file for what it writes."""
+    port = free_port()
+    command = [_program("rclone"), "serve", "http", "--addr", f"127.0.0.1:{port}", str(folder)]
+    with _running(command, port, log):
+        yield f"http://127.0.0.1:{port}"
+
+
 def _program(name):
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)

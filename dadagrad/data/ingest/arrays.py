@@ -34,6 +34,7 @@ from dadagrad.data.rows import check_length
 from dadagrad.data.tables.encoder import Names
 from dadagrad.data.views import join
 from dadagrad.errors import InputError
+from dadagrad.storage.files import is_url
 from dadagrad.storage.memory import check_free_memory
 from dadagrad.storage.store import check_regular, open_regular
 
@@ -58,6 +59,8 @@ class ArraySource:
 
 def open_arrays(path: str, options: Options) -> ArraySource:
     """Open an array file; raises `InputError` for damage, and for labels that are missing."""
+    if is_url(path):
+        raise InputError(f"{path}: {options.format} is read from files; copy it to this machine")
     return (open_npz if options.format == "npz" else _open_anndata)(path, options)
 
 

@@ -33,7 +33,7 @@ from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, store_runs
 from dadagrad.data.labels import LabelTable, keep_class_names
-from dadagrad.data.reading.files import names_format, source_bytes
+from dadagrad.data.reading.files import names_format
 from dadagrad.data.reading.options import (
     MATRIX_FORMATS,
     OPTIONS,
@@ -50,6 +50,7 @@ from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled, parsing
 from dadagrad.settings import Number
+from dadagrad.storage.files import source_bytes
 from dadagrad.storage.store import Storage
 
 logger = logging.getLogger(__name__)

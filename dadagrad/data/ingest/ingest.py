@@ -28,13 +28,13 @@ from dadagrad.data.ingest.sources import (
 )
 from dadagrad.data.ingest.summary import SourceSummary, describe
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, worker_pool
-from dadagrad.data.reading.files import source_bytes
 from dadagrad.data.reading.options import OPTIONS, given_options
 from dadagrad.data.views import join
 from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.errors import InputError
 from dadagrad.settings import show_settings
 from dadagrad.storage.documents import from_plain, read_sealed
+from dadagrad.storage.files import is_url, source_bytes
 from dadagrad.storage.store import Storage
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 class IngestReport:
     """Facts about a finished ingest.
 
-    `source_bytes` is the size of the sources, compressed if they are, and 0 for pipes and URLs;
+    `source_bytes` is the size of the sources, compressed if they are, and 0 for pipes;
     `bytes` is the size of the dataset. `columns` says what was read as the label and as features,
     and `collisions` counts hashed features that share their id with another; None if not known.
     """
@@ -124,7 +124,7 @@ def ingest(
     source = make_source(sources)
     given = source.paths
     if client is not None:  # workers have folders of their own
-        source.paths = [path if "://" in path else os.path.abspath(path) for path in source.paths]
+        source.paths = [path if is_url(path) else os.path.abspath(path) for path in source.paths]
     summary = plan_reading(source, options | {"keep_lines": True}, schema_of(like))
     storage = Storage(out)
     for url in (*source.paths, storage.url):

@@ -21,7 +21,6 @@ from dadagrad.data.reading.files import (
     Range,
     plan_ranges,
     read_chunks,
-    source_bytes,
 )
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.delimited import check_distinct_columns, cut_at_rows
@@ -34,7 +33,7 @@ from dadagrad.data.tables.formats import (
     table_batches,
 )
 from dadagrad.data.tables.parquet import parquet_groups, parquet_table
-from dadagrad.errors import InputError
+from dadagrad.storage.files import source_bytes
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
 
@@ -127,10 +126,6 @@ def _text_tasks(
     path: str, file: int, summary: SourceSummary, *, whole_streams: bool
 ) -> Iterator[Task]:
     options = summary.options
-    if "://" in path:
-        raise InputError(
-            f"{path}: {options.format} is read from files; copy it here, or pipe it to /dev/stdin"
-        )
     ranges = plan_ranges(path, TASK_BYTES)
     if not ranges:
         return

@@ -45,7 +45,6 @@ from dadagrad.data.reading.files import (
     guess_format,
     local_path,
     names_format,
-    source_bytes,
 )
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
 from dadagrad.data.rows import check_length
@@ -54,6 +53,7 @@ from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, table_batches, to_table
 from dadagrad.data.tables.parquet import is_table
 from dadagrad.errors import InputError
+from dadagrad.storage.files import is_file, is_url, source_bytes
 from dadagrad.summary import listed
 
 BlocksTask = Callable[[], Iterable[Block]]
@@ -128,7 +128,7 @@ class FileSource(Source):
         return known
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlocksTask] | None:
-        if self._has_arrays(summary.options.format) or not all(map(os.path.isfile, self.paths)):
+        if self._has_arrays(summary.options.format) or not all(map(is_file, self.paths)):
             return None
         tasks = file_tasks(self.paths, summary, whole_streams=True)
         groups = iter(lambda: tuple(itertools.islice(tasks, _GROUP_TASKS)), ())
@@ -351,12 +351,13 @@ def _is_raw_path(path: str) -> bool:
     """True for a raw file, and for a folder or a glob whose first file with a known name is one."""
     if path == "-":
         return True
-    if os.path.isdir(path) or not ("://" in path or os.path.exists(path)):
+    if is_url(path) or os.path.isdir(path) or not os.path.exists(path):
         files: list[str] = []
         with suppress(InputError):  # a dataset or its place may be empty
             files = expand(path)
         path = next(filter(names_format, files), path)
-    if os.path.isdir(path) or not os.path.exists(path):
+    is_known = names_format(path) if is_url(path) else os.path.exists(path)
+    if not is_known or os.path.isdir(path):
         return False
     return not path.endswith((".parquet", ".pq")) or is_table(path)
 

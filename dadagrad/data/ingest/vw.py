@@ -8,7 +8,6 @@ A feature named in the unnamed namespace hashes by its name, one of another name
 
 from __future__ import annotations
 
-import os
 import re
 
 import numpy as np
@@ -22,6 +21,7 @@ from dadagrad.data.reading.files import Range, read_chunks
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
 from dadagrad.kernels import parsing
+from dadagrad.storage.files import is_file
 
 MAX_TAG_BYTES = 256
 _HEAD_BYTES = 1 << 20
@@ -54,7 +54,7 @@ _MESSAGES = {
 
 def needs_hashing(path: str) -> bool:
     """True unless all names in the first lines of a file are integers in a single namespace."""
-    if not os.path.isfile(path):
+    if not is_file(path):
         return True
     head, _ = next(read_chunks(Range(path, 0, None), _HEAD_BYTES), (b"", 0))
     lines = Lines(head, path, 0, Options("vw", on_error="skip", no_labels=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import io
 import lzma
@@ -17,6 +16,8 @@ import pyarrow as pa
 from dadagrad.data.reading.options import FORMATS, Format
 from dadagrad.errors import InputError, lacks_memory
 from dadagrad.storage.backends import path_of_url
+from dadagrad.storage.files import is_file, is_url, list_objects, open_file, readable_file
+from dadagrad.storage.store import Storage
 
 MAX_LINE_BYTES = 1 << 28
 """Longest line of a text file; a longer one means that the file is not text."""
@@ -58,28 +59,28 @@ _VW_LINE = re.compile(r"\s*([-+.\deE]+\s+){0,3}('?\S+)?\s*\|.*")
 
 
 def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Files that `sources` name: files, globs and folders (see `_files_in`).
+    """Files that `sources` name: files, globs and folders (see `_files_in`), also by URL.
 
-    URLs and Zarr stores (folders ``.zarr``, or with Zarr's metadata in them) stay as they are.
+    Zarr stores (folders ``.zarr``, or with Zarr's metadata in them) stay as they are.
     """
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
     files: list[str] = []
     for source in map(local_path, sources):
         source = _STDIN if source == "-" else source
-        if "://" in source or (os.path.exists(source) and not os.path.isdir(source)):
-            files.append(source)
+        missing = f"there is no file {source}" if source else "an empty name was given"
+        if is_url(source):
+            named = _objects_at(source)
         elif os.path.isdir(source):
-            inside = _files_in(source)
-            if not inside:
-                raise InputError(f"the folder {source} has no files in it; name one that has")
-            files += inside
+            named, missing = _files_in(source), f"the folder {source} has no files in it"
+        elif os.path.exists(source):
+            named = [source]
         else:
             matches = sorted(glob.glob(source, recursive=True))
-            if not matches:
-                missing = f"there is no file {source}" if source else "an empty name was given"
-                raise InputError(f"{missing}; give files, folders or globs")
-            files += [m for m in matches if not os.path.isdir(m) or m.endswith(".zarr")]
+            named = [m for m in matches if not os.path.isdir(m) or m.endswith(".zarr")]
+        if not named:
+            raise InputError(f"{missing}; give files, folders or globs")
+        files += named
     if not files:
         raise InputError("no source was given; give files, folders or globs")
     return files
@@ -106,9 +107,17 @@ def _files_in(folder: str) -> list[str]:
     return files or [file for path in filter(os.path.isdir, paths) for file in _files_in(path)]
 
 
-def source_bytes(path: str) -> int:
-    """Size of a file; 0 for pipes, folders and URLs, which have none."""
-    return os.path.getsize(path) if os.path.isfile(path) else 0
+def _objects_at(url: str) -> list[str]:
+    """The object at a URL; those in it if it is a folder, or those that fit it if it is a glob."""
+    if _is_zarr(url):
+        return [url]
+    return list_objects(url) or ([url] if is_file(url) else [])
+
+
+def _is_zarr(url: str) -> bool:
+    return url.rstrip("/").endswith(".zarr") or (
+        "*" not in url and Storage(url).exists("zarr.json")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +159,7 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
     exists = path == _STDIN or (os.path.exists(path) and not os.path.isdir(path))
     if exists and not os.path.isfile(path):
         return whole  # a pipe: bytes read from it here would be lost
-    with readable_file(path), open(path, "rb") as file:
+    with readable_file(path), open_file(path) as file:
         if _compression(file.read(_MAX_MAGIC)) is not None:
             return whole
         size = file.seek(0, os.SEEK_END)
@@ -161,7 +170,7 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
 def _open(path: str) -> io.BufferedReader:
     """Open a file; standard input by its number, as a socket cannot be opened by name."""
     by_number = path == _STDIN and not os.path.isfile(path)
-    return open(0 if by_number else path, "rb", closefd=not by_number)
+    return open(0, "rb", closefd=False) if by_number else open_file(path, pipes=True)
 
 
 def read_chunks(
@@ -209,7 +218,8 @@ class Place:
 
     def __str__(self) -> str:
         line, done = 1 + self.line, 0
-        if self.offset and not os.path.isfile(self.path):  # a pipe cannot be read a second time
+        # A pipe cannot be read a second time, and an object should not be.
+        if self.offset and not os.path.isfile(self.path):
             return f"{self.path}, line at byte {self.offset + self.position}"
         if self.offset:
             with readable_file(self.path), open(self.path, "rb") as file:
@@ -240,14 +250,9 @@ def guess_format(path: str) -> Format:
     suffix = _suffix(path)
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
-    if os.path.isdir(path):
+    if os.path.isdir(path) or (is_url(path) and _is_zarr(path)):
         return "parquet"
-    if "://" in path:
-        raise InputError(
-            f"cannot tell the format of {path}; give one with --format (text formats are read from "
-            "files: copy them here, or pipe them to /dev/stdin)"
-        )
-    if not os.path.isfile(path):
+    if not is_file(path):
         raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
     head, _ = next(read_chunks(Range(path, 0, None), _READ_BYTES), (b"", 0))
     if head[:4] in _FORMAT_BY_MAGIC:
@@ -268,16 +273,6 @@ def guess_format(path: str) -> Format:
     raise InputError(
         f"cannot tell the format of {path}: {evidence}; give one with --format {'|'.join(FORMATS)}"
     )
-
-
-@contextlib.contextmanager
-def readable_file(path: str) -> Iterator[None]:
-    """Raise `InputError` for an `OSError` at the file `path`."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"cannot read {path}: {reason}; give a file that can be read") from error
 
 
 def _compression(head: bytes) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -28,6 +27,7 @@ from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.json_lines import read_json
 from dadagrad.errors import InputError
+from dadagrad.storage.files import is_file
 from dadagrad.summary import listed
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _open_delimited(
 
 def names_of_columns(path: str, options: Options) -> list[str]:
     """Names or numbers of the columns of a file of delimited text; none of another source."""
-    if options.format not in ("csv", "text") or not os.path.isfile(path):
+    if options.format not in ("csv", "text") or not is_file(path):
         return []
     head, _ = next(read_chunks(Range(path, 0, None), HEAD_BYTES), (b"", 0))
     return list(_layout(path, head, options, None, []).names) if head.strip() else []

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from dadagrad.data.parquet.dataset import read_row_group
 from dadagrad.data.parquet.footer import RowGroup, read_row_groups
-from dadagrad.storage.store import open_regular
+from dadagrad.storage.files import is_file, open_file
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The name of a missing value in the name of a folder, after Hive."""
@@ -18,10 +18,10 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 def is_table(path: str) -> bool:
     """True for a Parquet file of ordinary columns, which is not a dataset."""
-    if not os.path.isfile(path):
+    if not is_file(path):
         return False
     try:
-        with open(path, "rb", opener=open_regular) as file:
+        with open_file(path) as file:
             return "indices" not in pq.ParquetFile(file).schema_arrow.names
     except (pa.ArrowException, OSError, ValueError):
         return False  # the reader of datasets describes the damage
@@ -29,7 +29,7 @@ def is_table(path: str) -> bool:
 
 def parquet_groups(path: str) -> list[RowGroup]:
     """The row groups of a file, from its footer."""
-    with open(path, "rb", opener=open_regular) as file:
+    with open_file(path) as file:
         return read_row_groups(file, path)
 
 
@@ -41,7 +41,8 @@ def parquet_table(path: str, group: RowGroup, columns: list[str] | None = None) 
     """
     keys = _folder_columns(path)
     stored = None if columns is None else [name for name in columns if name not in keys]
-    table = read_row_group(path, group, f"{path}, row group {group.number}", stored)
+    with open_file(path) as file:
+        table = read_row_group(file, group, f"{path}, row group {group.number}", stored)
     for name, value in keys.items():
         if columns is None or name in columns:
             others = [other for other in table.column_names if other != name]

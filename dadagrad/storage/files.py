@@ -1,0 +1,77 @@
+"""Files that are read whole or in parts: of this machine by path, objects of a store by URL."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from typing import cast
+
+from dadagrad.errors import InputError, MissingKey, StorageError
+from dadagrad.storage.store import Storage, open_regular
+
+BUFFER_BYTES = 1 << 20
+"""Bytes of a request to a store at least."""
+
+
+def is_url(path: str) -> bool:
+    """True for a URL, as ``s3://bucket/name``; paths of this machine have no scheme."""
+    return "://" in path
+
+
+def is_file(path: str) -> bool:
+    """True for a regular file, and for an object of a store."""
+    return Storage(path).exists("") if is_url(path) else os.path.isfile(path)
+
+
+def source_bytes(path: str) -> int:
+    """Size of a file or an object in bytes; 0 for pipes and folders, which have none."""
+    if not is_url(path):
+        return os.path.getsize(path) if os.path.isfile(path) else 0
+    with suppress(MissingKey):
+        return Storage(path).size("")
+    return 0
+
+
+def open_file(path: str, *, pipes: bool = False) -> io.BufferedReader:
+    """Open a file or an object to read from any position, or with `pipes` also what has none.
+
+    Raises `InputError` for a pipe or a device, `OSError` for a file that cannot be opened, and
+    `StorageError` for an object.
+    """
+    if is_url(path):
+        return io.BufferedReader(cast(io.RawIOBase, Storage(path).open("")), BUFFER_BYTES)
+    return open(path, "rb", opener=None if pipes else open_regular)
+
+
+@contextmanager
+def readable_file(path: str) -> Iterator[None]:
+    """Raise `InputError` for an `OSError` at the file `path`."""
+    try:
+        yield
+    except StorageError:  # which says what it was about
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot read {path}: {reason}; give a file that can be read") from error
+
+
+def list_objects(url: str) -> list[str]:
+    """URLs of the objects in a folder, or of those that fit a glob, sorted.
+
+    A ``*`` stands for a part of one name. Of a folder, names that begin with ``.`` or ``_``, the
+    notes of writers, are left out. A web server that lists nothing has none.
+    """
+    names = url.rstrip("/").split("/")
+    n_fixed = next((n for n, name in enumerate(names) if "*" in name), len(names))
+    folder, pattern = "/".join(names[:n_fixed]), names[n_fixed:]
+    keys = Storage(folder).list_if_possible()
+    return [f"{folder}/{key}" for key in keys if _is_listed(key.split("/"), pattern)]
+
+
+def _is_listed(names: list[str], pattern: list[str]) -> bool:
+    if not pattern:
+        return not any(name.startswith((".", "_")) for name in names)
+    return len(names) == len(pattern) and all(map(fnmatchcase, names, pattern))

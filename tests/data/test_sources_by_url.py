@@ -1,0 +1,97 @@
+"""Raw files in object storage and on web servers are read as those of this machine."""
+
+import gzip
+import shutil
+
+import numpy as np
+import pandas
+import pytest
+from distributed import Client
+from helpers.processes import local_cluster
+from helpers.servers import BUCKET, moto_server, web_server
+
+import dadagrad
+from dadagrad import InputError
+from dadagrad.storage.store import Storage
+
+FRAME = pandas.DataFrame(
+    {"rich": np.arange(300) % 2, "job": np.arange(300) % 3, "age": np.arange(300) % 7 - 3.5}
+).replace({"job": {0: "cook", 1: "nurse", 2: "pilot"}})
+NAMES = ["a.csv", "a.csv.gz", "a.jsonl", "a.parquet", "folders", "part-*.csv", "a.svm", "list"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the same rows in each of `NAMES`."""
+    folder = tmp_path_factory.mktemp("raw")
+    FRAME.to_csv(folder / "a.csv", index=False)
+    (folder / "a.csv.gz").write_bytes(gzip.compress((folder / "a.csv").read_bytes()))
+    FRAME.to_json(folder / "a.jsonl", orient="records", lines=True)
+    FRAME.to_parquet(folder / "a.parquet", index=False, row_group_size=100)
+    FRAME.to_parquet(folder / "folders", index=False, partition_cols=["job"])
+    for number in range(2):
+        shutil.copy(folder / "a.csv", folder / f"part-{number}.csv")
+    rows = zip(FRAME.rich, FRAME.age, strict=True)
+    (folder / "a.svm").write_text("".join(f"{rich} 1:{age} 3:1\n" for rich, age in rows))
+    shutil.copytree(folder / "folders", folder / "list")
+    (folder / "list" / "_SUCCESS").touch()
+    return folder
+
+
+def upload(folder, url):
+    storage = Storage(url)
+    for path in filter(lambda path: path.is_file(), folder.rglob("*")):
+        storage.put(str(path.relative_to(folder)), path.read_bytes())
+    return url
+
+
+@pytest.fixture(scope="module")
+def url(folder):
+    return upload(folder, "memory://raw/rows")
+
+
+def options_of(name):
+    return {"step_size": 0.3} | ({} if name == "a.svm" else {"label": "rich"})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_has_the_bits_of_the_same_files_here(folder, url, name):
+    model = dadagrad.train(f"{url}/{name}", **options_of(name)).model
+    assert model.digest == dadagrad.train(folder / name, **options_of(name)).model.digest
+    assert model.digest == dadagrad.train([f"{url}/{name}"], **options_of(name)).model.digest
+    here, there = (dadagrad.evaluate(model, f"{place}/{name}") for place in (folder, url))
+    assert here | {"seconds": 0} == there | {"seconds": 0}
+
+
+def test_workers_of_a_cluster_read_them_from_a_store(folder, tmp_path, monkeypatch):
+    with moto_server(tmp_path) as server:
+        server.set_environment(monkeypatch)
+        raw = upload(folder, f"s3://{BUCKET}/raw")
+        with local_cluster(2) as cluster, Client(cluster, set_as_default=False) as client:
+            for name in ("part-*.csv", "folders"):
+                out = f"s3://{BUCKET}/{name[:4]}"
+                report = dadagrad.ingest(f"{raw}/{name}", out, label="rich", client=client)
+                assert report.source_bytes > 0
+                expected = dadagrad.train(folder / name, **options_of(name)).model.digest
+                assert dadagrad.train(out, step_size=0.3).model.digest == expected
+
+
+def test_a_file_of_a_web_server_is_read(folder, tmp_path):
+    with web_server(folder, tmp_path / "log") as place:
+        model = dadagrad.train(f"{place}/a.csv", **options_of("a.csv")).model
+    assert model.digest == dadagrad.train(folder / "a.csv", **options_of("a.csv")).model.digest
+
+
+def test_a_line_that_is_wrong_is_named(url):
+    Storage(url).put("wrong.csv", b"rich,age\n0,1\n1,2\n0,1,2\n")
+    with pytest.raises(InputError, match=r"memory://raw/rows/wrong.csv, line 4"):
+        dadagrad.ingest(f"{url}/wrong.csv", "memory://raw/out", label="rich")
+
+
+def test_what_is_not_there_is_named(url):
+    for name in ("none.csv", "none*.csv"):
+        with pytest.raises(InputError, match="there is no file memory://raw/rows/none"):
+            dadagrad.train(f"{url}/{name}", label="rich")
+    Storage(url).put("a.npz", b"PK")
+    with pytest.raises(InputError, match="npz is read from files; copy it to this machine"):
+        dadagrad.train(f"{url}/a.npz")
