@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.data.rows import Rows
 from dadagrad.model.model import Model
-
-Array = NDArray[np.float64]
+from dadagrad.optim.arrays import Array, quotient
 
 _N_BINS = 10
 """Bins of equal width of the calibration error (Guo et al. 2017, equation 3)."""
@@ -58,8 +56,8 @@ class ClassMetrics:
         """Metrics as plain JSON; F1 is that of the larger of two classes, or the mean over all."""
         confusion, right = self._confusion, np.diag(self._confusion)
         total = confusion.sum()
-        precision, recall = (_ratio(right, confusion.sum(axis=axis)) for axis in (0, 1))
-        f1 = _ratio(2 * right, confusion.sum(axis=0) + confusion.sum(axis=1))
+        precision, recall = (quotient(right, confusion.sum(axis=axis)) for axis in (0, 1))
+        f1 = quotient(2 * right, confusion.sum(axis=0) + confusion.sum(axis=1))
         columns = zip(precision.tolist(), recall.tolist(), f1.tolist(), strict=True)
         plain: dict[str, Any] = {"f1": float(f1[1] if len(f1) == 2 else f1.mean())}
         if self._model.has_probabilities:
@@ -75,11 +73,6 @@ class ClassMetrics:
         if len(confusion) <= _MAX_CONFUSION:
             plain["confusion"] = confusion.tolist()
         return plain
-
-
-def _ratio(part: Array, whole: Array) -> Array:
-    """`part` over `whole`, 0 where that is 0."""
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
 class RegressionMetrics:
