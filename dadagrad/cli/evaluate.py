@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
@@ -62,7 +62,7 @@ def evaluate(model: str, data: str, on_error: OnError, display: Display) -> None
 @grouped("Output")("--overwrite", is_flag=True, help="Replace an existing file.")
 @output_options
 def predict(
-    model: str, data: str, out: str, overwrite: bool, on_error: Any, display: Display
+    model: str, data: str, out: str, overwrite: bool, on_error: OnError, display: Display
 ) -> None:
     """Write the predictions of a model to a file.
 

@@ -21,18 +21,18 @@ from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
 from dadagrad.model.id_reader import IdReader
 from dadagrad.model.stored_weights import model_digest, range_digests
+from dadagrad.optim.arrays import Array
 from dadagrad.optim.calibration import Calibration, Uncalibrated, probabilities
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
 from dadagrad.problem import Task, has_classes
 
-Vector = NDArray[np.float64]
 _MAX_SINGLE = 64  # rows that are read one by one
 
 _MANY_FEATURES = 32
 """Ratio of the features of a model to those of rows from which on a search beats a table."""
 
 
-def refuse_not_finite(scores: Vector, place: str, numbers: NDArray[np.int64] | None = None) -> None:
+def refuse_not_finite(scores: Array, place: str, numbers: NDArray[np.int64] | None = None) -> None:
     """Raise `InputError` about a score that is not finite; `numbers` are those of rows in a place.
 
     `place` ends in the word for them, such as "row".
@@ -53,7 +53,7 @@ class LinearModel:
     n_features: int
     ids: NDArray[np.int64]
     weights: NDArray[np.float32]
-    intercept: Vector
+    intercept: Array
     loss: str
     task: Task
     label_columns: tuple[LabelColumn, ...]
@@ -162,7 +162,7 @@ class LinearModel:
         """Leave the positions out of pickles and copies: they may be larger than the weights."""
         return {name: kept for name, kept in self.__dict__.items() if name != "_positions"}
 
-    def scores(self, rows: Rows) -> Vector:
+    def scores(self, rows: Rows) -> Array:
         """<w, x> + b of every row and output, (n_rows, n_outputs) float64.
 
         Features that the model does not know weigh 0.
@@ -180,7 +180,7 @@ class LinearModel:
         weights[in_rows] = self.weights[in_model]
         # A product with a vector is twice as fast as one with a single column.
         products = matrix @ (weights[:, 0] if self.n_outputs == 1 else weights)
-        scores: Vector = np.reshape(products, (rows.n_rows, self.n_outputs))
+        scores: Array = np.reshape(products, (rows.n_rows, self.n_outputs))
         if rows.row_scale is not None:
             scores *= rows.row_scale[:, None]
         scores += self.intercept
@@ -197,7 +197,7 @@ class LinearModel:
         """True if scores are log-odds, or were calibrated."""
         return self.link == "logit" or (self.has_classes and self.calibration.is_fitted)
 
-    def predict_labels(self, scores: Vector) -> Vector:
+    def predict_labels(self, scores: Array) -> Array:
         """The label values that (n_rows, n_outputs) `scores` stand for.
 
         (n_rows,) float64 for one label column, else (n_rows, n_label_columns). A score above 0
@@ -207,7 +207,7 @@ class LinearModel:
         labels = self._checked(scores)
         values = [column.values or () for column in self.label_columns]
         if self.task == "multiclass":
-            chosen: Vector = np.array(values[0])[labels.argmax(axis=1)]
+            chosen: Array = np.array(values[0])[labels.argmax(axis=1)]
             return chosen
         if self.has_classes:
             low, high = (np.array([each[end] for each in values]) for end in (0, -1))
@@ -216,7 +216,7 @@ class LinearModel:
             labels = np.exp(np.minimum(labels, MAX_LOG_MEAN))
         return labels[:, 0] if len(self.label_columns) == 1 else labels
 
-    def probabilities(self, scores: Vector) -> Vector:
+    def probabilities(self, scores: Array) -> Array:
         """Probabilities of the labels.
 
         Binary and multiclass: (n_rows, n_classes), in the order of the label's values, rows that
@@ -235,7 +235,7 @@ class LinearModel:
         coupled = self.loss == Softmax.name
         return probabilities(self.calibration, self.task, self._checked(scores), coupled=coupled)
 
-    def _checked(self, scores: Vector) -> Vector:
+    def _checked(self, scores: Array) -> Array:
         scores = np.asarray(scores, np.float64)
         if scores.ndim != 2 or scores.shape[1] != self.n_outputs:
             raise InputError(
@@ -280,17 +280,17 @@ class LinearModel:
             return labels
         return self._names_of_labels[np.searchsorted(column.values or (), labels)]
 
-    def predict_proba(self, data: Any) -> Vector:
+    def predict_proba(self, data: Any) -> Array:
         """Return `probabilities` for rows of `data`, as `predict` takes them."""
         return self.probabilities(self.decision_function(data))
 
-    def decision_function(self, data: Any) -> Vector:
+    def decision_function(self, data: Any) -> Array:
         """Return the (n_rows, n_outputs) scores of rows of `data`, as `predict` takes them."""
         scores = self._scores_of(data)
         refuse_not_finite(scores, "row")
         return scores
 
-    def _scores_of(self, data: Any) -> Vector:
+    def _scores_of(self, data: Any) -> Array:
         is_sparse = hasattr(data, "tocsr")  # one of SciPy by keys is a dict, too
         if isinstance(data, dict) and not is_sparse:
             return self._score_entries([self._reader(data)])
@@ -312,7 +312,7 @@ class LinearModel:
             self._check_width(data.shape[1])
             known = slice(self.ids.searchsorted(data.shape[1]))  # all, or those of a narrower one
             values = data[:, self.ids[known]].astype(np.float32)
-            scores: Vector = values @ self.weights[known].astype(np.float64) + self.intercept
+            scores: Array = values @ self.weights[known].astype(np.float64) + self.intercept
             return scores
         # These modules load slowly.
         from dadagrad.data.arrays import dataset_from_arrays
@@ -346,7 +346,7 @@ class LinearModel:
                 f"{self.n_features}; give rows of the same features"
             )
 
-    def _score_entries(self, rows: Iterable[Entries]) -> Vector:
+    def _score_entries(self, rows: Iterable[Entries]) -> Array:
         """Scores of rows, each given by its entries."""
         last, scores = len(self.ids) - 1, []
         for ids, values in rows:

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset, Schema, check_labels
@@ -27,6 +26,7 @@ from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.metrics import ClassMetrics, RegressionMetrics, count_unseen
 from dadagrad.model.model import Model, as_model
 from dadagrad.model.ranking import RankingScores
+from dadagrad.optim.arrays import Array
 from dadagrad.optim.losses import LOSSES, Loss, Ranking, check_targets
 from dadagrad.problem import Task, has_classes
 from dadagrad.settings import Number
@@ -40,7 +40,6 @@ MAX_POINTS = 200
 RowsDone = Callable[[int, int], None]
 """Receives the number of rows that are done, and of all rows."""
 
-Array = NDArray[np.float64]
 Scored = tuple[int, Rows, Array]
 
 

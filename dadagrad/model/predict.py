@@ -7,27 +7,25 @@ import os
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyarrow.csv import CSVWriter
 from pyarrow.parquet import ParquetWriter
 
 from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.tables.cells import as_number
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, OnError
 from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.evaluate import RowsDone, score_partitions
 from dadagrad.model.metrics import count_unseen
 from dadagrad.model.model import Model, as_model
 from dadagrad.model.raw import is_unprepared, read_raw
+from dadagrad.optim.arrays import Array
 from dadagrad.storage.output import is_text_stream, output_file
 from dadagrad.summary import number_text
-
-Array = NDArray[np.float64]
 
 _PARQUET_WRITER = partial(ParquetWriter, compression="zstd")
 
@@ -38,7 +36,7 @@ def predict(
     out: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    on_error: Literal["raise", "skip"] = "raise",
+    on_error: OnError = "raise",
     progress: RowsDone | None = None,
 ) -> dict[str, Any]:
     """Write the predictions of `model` for each row of `data` to a Parquet or CSV file.
@@ -151,7 +149,7 @@ def _stored_tables(model: Model, data: Dataset, progress: RowsDone | None) -> It
 
 
 def _raw_tables(
-    model: Model, data: Any, on_error: Literal["raise", "skip"], counts: dict[str, int]
+    model: Model, data: Any, on_error: OnError, counts: dict[str, int]
 ) -> Iterator[pa.Table]:
     """Predictions for each chunk of raw rows, with what identifies a row."""
     schema = model.schema

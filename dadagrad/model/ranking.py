@@ -9,9 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dadagrad.data.rows import query_begins
+from dadagrad.optim.arrays import Array
 from dadagrad.optim.losses import Loss
-
-Array = NDArray[np.float64]
 
 TOP = 10
 """Number of the first rows of a query that count in its NDCG."""

@@ -18,6 +18,7 @@ from dadagrad.data.ingest.sources import FileSource, Source, is_raw, make_source
 from dadagrad.data.ingest.workers import WorkerPool
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.cells import is_missing
+from dadagrad.errors import OnError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def _are_texts(trained: Schema, data: Any) -> bool:
     return all(isinstance(item, str) or is_missing(item) for item in data)
 
 
-def read_raw(trained: Schema, data: Any, on_error: Any = "raise") -> Iterator[RawRows]:
+def read_raw(trained: Schema, data: Any, on_error: OnError = "raise") -> Iterator[RawRows]:
     """Read files, standard input (``-``), a data frame or a list of texts, a chunk at a time.
 
     The recorded options make the features of the training data. Raises `InputError`, naming line
