@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dadagrad.data.arrays import finish_rows
-from dadagrad.data.blocks import Block, LeftOut
+from dadagrad.data.blocks import LeftOut
 from dadagrad.data.dataset import Schema
 from dadagrad.data.ingest.collect import plan_reading
 from dadagrad.data.ingest.sources import FileSource, Source, is_raw, make_source
@@ -68,20 +68,16 @@ def read_raw(trained: Schema, data: Any, on_error: OnError = "raise") -> Iterato
         first_line = 0
         for block in each.blocks(summary, WorkerPool(None)):
             left_out.add(block.skipped, block.notes)
-            if block.n_rows:
-                rows = _finish(summary.finish(block), first_line, each.name)
-                yield replace(rows, file=each.name if len(sources) > 1 else None)
-            first_line += block.n_rows if block.lines is None else block.n_lines
+            n_rows, lines = block.n_rows, block.lines
+            if n_rows:
+                yield RawRows(
+                    finish_rows(summary.finish(block), np.zeros((n_rows, 0))),
+                    (np.arange(n_rows) if lines is None else lines) + first_line + 1,
+                    block.tags,
+                    block.labels.reshape(n_rows, -1) if block.labels.size else None,
+                    each.name,
+                    each.name if len(sources) > 1 else None,
+                )
+            first_line += n_rows if lines is None else block.n_lines
         columns = columns or summary.columns
     left_out.log()
-
-
-def _finish(block: Block, first_line: int, path: str) -> RawRows:
-    lines = np.arange(block.n_rows) if block.lines is None else block.lines
-    return RawRows(
-        finish_rows(block, np.zeros((block.n_rows, 0))),
-        lines + first_line + 1,
-        block.tags,
-        block.labels.reshape(block.n_rows, -1) if block.labels.size else None,
-        path,
-    )
