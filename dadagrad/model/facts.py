@@ -124,16 +124,15 @@ def settings_text(config: Mapping[str, Any]) -> str:
     return ", ".join(texts)
 
 
-def commands(
-    config: Mapping[str, Any], data: Any, model: str | None, *, repeatable: bool = True
-) -> list[str]:
-    """Return the commands that train this model again; none if it is not known to be `repeatable`.
+def commands(report: Mapping[str, Any], url: str | None = None) -> list[str]:
+    """Return the commands that train the model of a report again, and save it at a URL.
 
-    It is not if it went on from another model, or if its rows were read from raw files, by options
-    that are not among the settings. None are returned either if an option cannot have the value of
-    a setting, such as an object of a user's own class.
+    None are known for a run that went on from another model, or whose rows were read from raw
+    files, by options that are not among the settings; or if an option cannot have the value of a
+    setting, such as an object of a user's own class.
     """
-    if not config or not repeatable:
+    config, data = report.get("config"), report.get("data")
+    if not config or not report.get("repeatable", True):
         return []
     unknown = "DATA" if data in (None, "memory", "the table") else str(data)
     words = ["dadagrad", "train", *(map(str, data) if isinstance(data, list) else [unknown])]
@@ -149,7 +148,7 @@ def commands(
         except InputError:
             return []
         words += [f"--{option}", text]
-    words += ["--model", model or "model"]
+    words += ["--model", url or "model"]
     return [" ".join(map(shlex.quote, words))]
 
 

@@ -82,7 +82,6 @@ class Dashboard(Callback):
 
             if install(event.client):
                 self._send = partial(send, event.client)
-        config = event.config.to_json()
         self._curve = LearningCurve.from_json(event.curve)
         training = {
             "features": event.features,
@@ -90,7 +89,7 @@ class Dashboard(Callback):
             "rows": event.rows_done,
             "rows_total": event.rows * event.config.passes,
         }
-        document = describe_settings("running", config, event.data, event.rows)
+        document = describe_settings("running", event.to_json(), event.rows)
         document |= {"url": event.checkpoints, "training": training, "checkpoints": []}
         self._show(document)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -72,41 +73,24 @@ def base(status: str) -> Document:
 
 
 def describe_settings(
-    status: str,
-    config: dict[str, Any],
-    data: Any,
-    rows: int | None,
-    model: str | None = None,
-    *,
-    repeatable: bool = True,
+    status: str, report: Mapping[str, Any], rows: int | None, url: str | None = None
 ) -> Document:
-    """Describe the data and the settings of a run, whose model is at the URL `model`.
-
-    `repeatable` is that of `commands`.
-    """
+    """Describe the data and the settings of a run by its report; its model is at a URL."""
+    config = report.get("config", {})
     return base(status) | {
-        "url": model,
-        "data": {"url": data, "rows": rows},
+        "url": url,
+        "data": {"url": report.get("data"), "rows": rows},
         "config": config,
         "settings": changed_settings(config),
-        "again": commands(config, data, model, repeatable=repeatable),
+        "again": commands(report, url),
     }
 
 
 def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Document:
     """Describe a model and, by its report, the run that made it."""
-    report = dict(model.report)
-    config = report.pop("config", {})
-    data = report.pop("data", None)
-    passes = report.get("by_pass")
-    document = describe_settings(
-        "stopped" if report.get("complete") is False else "complete",
-        config,
-        data,
-        passes[0]["rows"] if passes else None,
-        url,
-        repeatable=report.pop("repeatable", True),
-    )
+    report, passes = model.report, model.report.get("by_pass")
+    status = "stopped" if report.get("complete") is False else "complete"
+    document = describe_settings(status, report, passes[0]["rows"] if passes else None, url)
     document["model"] = {
         "task": model.task,
         "loss": model.loss,
@@ -117,10 +101,10 @@ def describe_model(model: Model, top: int = TOP, url: str | None = None) -> Docu
         "digest": model.digest,
         "feature_space": model.feature_space.plain or None,
     }
-    for name in ("curve", "sweep", "holdout"):
-        if report.get(name):
-            document[name] = report.pop(name)
-    document["training"] = report
+    parts = [name for name in ("curve", "sweep", "holdout") if report.get(name)]
+    document |= {name: report[name] for name in parts}
+    elsewhere = ("config", "data", "repeatable", *parts)
+    document["training"] = {name: report[name] for name in report if name not in elsewhere}
     document["weights"] = [
         {
             "output": name,
@@ -159,7 +143,8 @@ def _describe_url(url: str, top: int) -> tuple[Model | None, Document]:
     if model is not None:
         document = describe_model(model, top)
     else:
-        document = describe_settings("stopped", meta["config"], meta["data"]["url"], None)
+        report = {"config": meta["config"], "data": meta["data"]["url"]}
+        document = describe_settings("stopped", report, None)
         document |= {"curve": meta["curve"]} if meta.get("curve") else {}
     return model, document | {"url": url, "checkpoints": checkpoints}
 

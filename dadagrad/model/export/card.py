@@ -115,7 +115,5 @@ def _limits(model: LinearModel) -> str:
 
 
 def _command(report: Mapping[str, Any]) -> str:
-    repeatable = report.get("repeatable", True)
-    config, data = report.get("config", {}), report.get("data")
-    lines = "\n".join(commands(config, data, None, repeatable=repeatable))
+    lines = "\n".join(commands(report))
     return f"```sh\n{lines}\n```\n\ndadagrad {__version__}." if lines else ""
