@@ -87,15 +87,12 @@ def check_data(
     config = resolve_config(data, config, on_cluster=Resources(**resources).on_cluster)
     assert isinstance(config.batch_size, int)
     problem = make_problem(config, data.schema, config.batch_size)
-    task = problem.task
     _check_effects(problem)
-    if holdout is not None and not is_raw(holdout):
-        suit(task, data.schema, dadagrad.open_dataset(holdout))
-    elif (
-        holdout is not None
-        and os.path.isfile(holdout)
-        and next(read_raw(data.schema, holdout), None) is None
-    ):
+    if holdout is None:
+        return
+    if not is_raw(holdout):
+        suit(problem.task, data.schema, dadagrad.open_dataset(holdout))
+    elif os.path.isfile(holdout) and next(read_raw(data.schema, holdout), None) is None:
         raise InputError(f"no rows in {holdout}, which --holdout names; give at least one")
 
 

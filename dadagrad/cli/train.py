@@ -165,7 +165,7 @@ def train(
     if holdout is not None:
         share = _share(holdout)
         values["holdout"] = share or 0.0
-        holdout = holdout if share is None else None
+        holdout = absolute(holdout) if share is None else None
     initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
     config = make_config(None if initial is None else initial.config, values)
     rows = rows if initial is None else initial.adopt(rows)
@@ -175,7 +175,6 @@ def train(
         )
         show_dry_run(prediction, display)
         return
-    holdout = None if holdout is None else absolute(holdout)
     check_data(rows, config, holdout, resources)
     metadata: dict[str, Any] = {
         "model": absolute(model),
@@ -187,9 +186,8 @@ def train(
     }
     if resumes:
         assert checkpoints is not None
-        meta = CheckpointReader(checkpoints).newest_meta() | {"notes": metadata}
-        check_settings(meta["config"], config, checkpoints)
-        _resume(display, callbacks, resources, checkpoints, meta, rows, on_error, trace)
+        check_settings(CheckpointReader(checkpoints).newest_meta()["config"], config, checkpoints)
+        _resume(display, callbacks, resources, checkpoints, metadata, rows, on_error, trace)
         return
     result = dadagrad.train(
         rows,
@@ -279,24 +277,21 @@ def resume(
     from dadagrad.training.checkpoints.reader import CheckpointReader
 
     meta = CheckpointReader(checkpoints).newest_meta()
+    notes = meta["notes"] | ({} if model is None else {"model": model})
     if trace is not None:
         check_new_file(trace, overwrite)
-    if model is not None:
-        check_destinations(model, overwrite=overwrite)
-        meta["notes"]["model"] = model
-    elif "model" not in meta["notes"]:
+    if "model" not in notes:
         raise InputError(
             f"the run at {checkpoints} was not started by `dadagrad train` and names no URL "
             "for its model; give --model URL"
         )
-    else:
-        check_destinations(meta["notes"]["model"], overwrite=True)
+    check_destinations(notes["model"], overwrite=overwrite or model is None)
     try:
         rows = as_dataset([absolute(each) for each in data] or meta["data"]["url"])
     except InputError as error:
         moved = "" if data else "; if the dataset of the run was moved, give --data URL"
         raise InputError(f"{error}{moved}") from error
-    _resume(display, callbacks, resources, checkpoints, meta, rows, on_error, trace)
+    _resume(display, callbacks, resources, checkpoints, notes, rows, on_error, trace)
 
 
 def _resume(
@@ -304,13 +299,12 @@ def _resume(
     callbacks: list[Callback],
     resources: dict[str, Any],
     checkpoints: str,
-    meta: dict[str, Any],
+    notes: dict[str, Any],
     data: dadagrad.Dataset,
     on_error: OnError | None,
     trace: str | None,
 ) -> None:
-    """Continue the run that `meta` describes, and save the model where its notes say."""
-    notes = meta["notes"]
+    """Continue a run, and save the model where the notes of its checkpoints say."""
     result = dadagrad.resume(
         checkpoints,
         data=data,
