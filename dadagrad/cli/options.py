@@ -156,11 +156,10 @@ class SettingType(click.ParamType[Any]):
 
 
 def setting_options(*without: str) -> Callable[[Command], Command]:
-    """Add an option for each setting of `TrainConfig` but some, group by group."""
-    ordered = sorted(SETTINGS.items(), key=lambda item: GROUPS.index(item[1].group))
+    """Add an option for each setting of `TrainConfig` but some."""
 
     def add(command: Command) -> Command:
-        for name, setting in reversed(ordered):
+        for name, setting in reversed(SETTINGS.items()):
             if name not in without:
                 command = setting_option(name, setting)(command)
         return command
