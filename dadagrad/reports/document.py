@@ -44,13 +44,10 @@ def describe(
     With `holdout`, data as for `dadagrad.evaluate`, the model is measured on them. Raises
     `InputError` if there is neither a model nor a run at the URL, and as `dadagrad.evaluate`.
     """
-    if isinstance(run, TrainResult):
-        run = run.model
-    model: Model | None
     if isinstance(run, str | os.PathLike):
         model, document = _describe_url(os.fspath(run), top)
     else:
-        model = as_model(run)
+        model = as_model(run.model if isinstance(run, TrainResult) else run)
         document = describe_model(model, top)
     if holdout is not None:
         if model is None:

@@ -18,13 +18,11 @@ from dadagrad.errors import InputError
 from dadagrad.model.model import Model
 from dadagrad.problem import has_classes
 from dadagrad.reports import sections
-from dadagrad.reports.document import TOP, describe
+from dadagrad.reports.document import TOP, Document, describe
 from dadagrad.storage.documents import strict_json
 from dadagrad.storage.output import output_file
 from dadagrad.summary import counted, duration, last_part, percent, short, utf8
 from dadagrad.training.result import TrainResult
-
-Document = Mapping[str, Any]
 
 _TASKS = {
     "binary": "binary classification",

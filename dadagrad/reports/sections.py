@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.model.facts import MAX_OUTPUTS
 from dadagrad.reports.charts import Axis, Chart, Series, plain_count, plain_number, plain_percent
+from dadagrad.reports.document import Document
 from dadagrad.summary import (
     last_part,
     listed,
@@ -20,8 +21,6 @@ from dadagrad.summary import (
     three,
     urls_text,
 )
-
-Document = Mapping[str, Any]
 
 
 def amount(value: float) -> str:
