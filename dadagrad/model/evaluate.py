@@ -187,8 +187,7 @@ def suit(task: Task, trained: Schema, data: Dataset) -> Dataset:
     Only metadata is read. `InputError` says why no such model can be evaluated on `data`.
     """
     check_features(trained, data.schema)
-    columns = data.schema.label_columns
-    if not columns:
+    if not data.schema.label_columns:
         raise InputError(
             f"the data at {data.url} has no labels to compare predictions with; ingest it "
             "with its labels, that is without --no-labels (in Parquet, the column must be "
@@ -201,8 +200,8 @@ def suit(task: Task, trained: Schema, data: Dataset) -> Dataset:
         )
     if data.n_rows == 0:
         raise InputError(f"the data at {data.url} has no rows; an evaluation needs at least one")
-    columns, any_numbers = trained.label_columns, not has_classes(task)
-    return with_label_columns(data, columns, data.schema.n_features, any_numbers=any_numbers)
+    columns, n_features = trained.label_columns, data.schema.n_features
+    return with_label_columns(data, columns, n_features, any_numbers=not has_classes(task))
 
 
 def score_partitions(
