@@ -22,14 +22,15 @@ from dadagrad.cli.options import (
     training_output,
 )
 from dadagrad.cli.run_support import check_data, check_destinations
-from dadagrad.config import make_config
+from dadagrad.config import SWEPT, make_config
 from dadagrad.errors import InputError
 from dadagrad.summary import percent
 from dadagrad.training.callbacks import Callback
 
 common, output = grouped("Common"), grouped("Output")
-COLUMNS = ("loss", "step_size", "l1", "l2", "rows", "progressive_loss", "progressive_error",
-           "nonzeros", "holdout_loss", "holdout_error", "holdout_auc")  # fmt: skip
+_SETTINGS = ("loss", *SWEPT)
+COLUMNS = (*_SETTINGS, "rows", "progressive_loss", "progressive_error", "nonzeros",
+           "holdout_loss", "holdout_error", "holdout_auc")  # fmt: skip
 """Columns of the path."""
 _HEADS = {
     "loss": "loss", "step_size": "step size", "l1": "l1", "l2": "l2", "rows": "rows",
@@ -145,15 +146,14 @@ def _table_lines(
 ) -> list[str]:
     """The settings as aligned columns, without those that are empty or alike in all rows."""
     is_best = [
-        not row["dropped"] and all(row[name] == best[name] for name in COLUMNS[:4]) for row in table
+        not row["dropped"] and all(row[name] == best[name] for name in _SETTINGS) for row in table
     ]
     columns = {"": ["", "", *("*" if each else "" for each in is_best)]}
     for name, head in _HEADS.items():
         values = [row[name] for row in table]
-        is_setting = name in COLUMNS[:4]
         # Losses of different kinds tell nothing beside each other.
         is_vague = name.endswith("_loss") and len({row["loss"] for row in table}) > 1
-        if is_vague or set(values) == {None} or (is_setting and len(set(values)) == 1):
+        if is_vague or set(values) == {None} or (name in _SETTINGS and len(set(values)) == 1):
             continue
         above, _, below = head.rpartition(" ")
         is_share = name.endswith("error")
