@@ -84,34 +84,33 @@ def view(document: Document) -> dict[str, Any]:
 def _learning(document: Document) -> dict[str, Any] | None:
     """Error and loss as rows go by, first of new rows, then of rows that have been seen."""
     curve = document.get("curve") or {}
-    points = list(zip(*(curve.get(name, ()) for name in _POINT), strict=True))
-    first = [point for point in points if point[1] == 1]
-    later = [point for point in points if point[1] > 1]
+    columns = (curve.get(name, ()) for name in _POINT)
+    points = [dict(zip(_POINT, values, strict=True)) for values in zip(*columns, strict=True)]
+    first = [point for point in points if point["pass_number"] == 1]
+    later = [point for point in points if point["pass_number"] > 1]
     if len(points) < 2 or not first:
         return None
     training = document.get("training") or {}
     charts = []
-    for key, place, label, show in (
-        ("error", 4, "error", plain_percent),
-        ("loss", 3, "mean loss", plain_number),
-    ):
-        if first[0][place] is None:
+    rows = [point["rows"] for point in points]
+    kinds = ("error", "error", plain_percent), ("loss", "mean loss", plain_number)
+    for key, label, show in kinds:
+        if first[0][key] is None:
             continue
-        series = [Series("first pass so far", [(point[0], point[place]) for point in first], "a")]
+        series = [Series("first pass so far", _line(first, key), "a")]
         if len(first) > 1:
-            series.insert(0, Series("since the last point", list(_since_last(first, place)), "b"))
+            series.insert(0, Series("since the last point", list(_since_last(first, key)), "b"))
         if later:
-            later_points = [(point[0], point[place]) for point in later]
-            series.append(Series("later passes (training)", later_points, "d"))
+            series.append(Series("later passes (training)", _line(later, key), "d"))
         # The first of many points, of few rows, may be far above all others.
         shown = [y for each in series for _, y in each.points[min(2, len(each.points) // 8) :]]
         y = Axis.over(shown, label, show=show)
         constant = training.get(f"constant_{key}")
         if constant is not None and constant <= 1.5 * y.high:
             y = Axis.over([*shown, constant], label, show=show)
-            ends = [(points[0][0], constant), (points[-1][0], constant)]
+            ends = [(rows[0], constant), (rows[-1], constant)]
             series.append(Series("best constant", ends, "c"))
-        x = Axis.over([point[0] for point in points], "rows", log=True, show=plain_count)
+        x = Axis.over(rows, "rows", log=True, show=plain_count)
         inside = [
             replace(each, points=[point for point in each.points if point[1] <= y.high])
             for each in series
@@ -120,13 +119,17 @@ def _learning(document: Document) -> dict[str, Any] | None:
     return {"charts": charts, "later": bool(later)} if charts else None
 
 
-def _since_last(points: Sequence[tuple[Any, ...]], place: int) -> Iterator[tuple[float, float]]:
+def _line(points: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, float]]:
+    return [(point["rows"], point[key]) for point in points]
+
+
+def _since_last(points: Sequence[Mapping[str, Any]], key: str) -> Iterator[tuple[float, float]]:
     """Means over the rows since the last point, a quarter of them at least: few are noise."""
     weight_before, sum_before = 0.0, 0.0
     for point in points:
-        rows, _, weight, mean = point[0], point[1], point[2], point[place]
+        weight, mean = point["weight"], point[key]
         if weight > 1.25 * weight_before:
-            yield rows, max(0.0, (weight * mean - sum_before) / (weight - weight_before))
+            yield point["rows"], max(0.0, (weight * mean - sum_before) / (weight - weight_before))
             weight_before, sum_before = weight, weight * mean
 
 
