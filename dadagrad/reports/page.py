@@ -196,17 +196,11 @@ def _tiles(document: Document) -> list[tuple[str, str, str]]:
         if value is not None:
             note = "" if constant is None else f"best constant {shown(constant)}"
             tiles.append((f"{key} before learning", shown(value), note))
-    for key, name in (
-        ("error", "error on holdout"),
-        ("auc", "AUC"),
-        ("rmse", "RMSE on holdout"),
-        ("r2", "R² on holdout"),
-        ("ndcg", "NDCG@10 on holdout"),
-    ):
+    for key in ("error", "auc", "rmse", "r2", "ndcg"):
         if holdout.get(key) is not None:
-            tiles.append(
-                (name, sections.MEASURES[key][1](holdout[key]), counted(holdout["rows"], "row"))
-            )
+            measure, show = sections.MEASURES[key]
+            name = measure if key == "auc" else f"{measure} on holdout"
+            tiles.append((name, show(holdout[key]), counted(holdout["rows"], "row")))
     nonzeros = training.get("nonzeros")
     if nonzeros is not None:
         weights = training.get("features", 0) * training.get("outputs", 1)
