@@ -106,6 +106,9 @@ def files(tmp_path_factory):
     table = "\n".join(["income,id,education,occupation,age", *jobs]) + "\n"
     for name in ("adult", "test", "new"):
         (folder / f"{name}.csv").write_text(table)
+    clicks = folder / "bucket" / "clicks" / "part-0.csv.gz"
+    clicks.parent.mkdir(parents=True)
+    clicks.write_bytes(gzip.compress(table.replace("income", "clicked").encode()))
     columns = {"label": "income", "ignore": ["id"], "hash_bits": 10}
     for name in ("data", "test", "monday", "tuesday"):
         ingest(folder / "adult.csv", folder / f"{name}.zarr", **columns)

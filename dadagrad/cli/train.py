@@ -176,7 +176,7 @@ def train(
         show_dry_run(prediction, display)
         return
     check_data(rows, config, holdout, resources)
-    metadata: dict[str, Any] = {
+    notes: dict[str, Any] = {
         "model": absolute(model),
         "holdout": holdout,
         "keep_state": keep_state,
@@ -184,30 +184,23 @@ def train(
         "save_seconds": checkpoint_seconds or SAVE_SECONDS,
         "keep": keep or KEEP,
     }
+    options = _run_options(notes, resources, display, callbacks, on_error, trace)
     if resumes:
         assert checkpoints is not None
         check_settings(CheckpointReader(checkpoints).newest_meta()["config"], config, checkpoints)
-        _resume(display, callbacks, resources, checkpoints, metadata, rows, on_error, trace)
+        result = dadagrad.resume(checkpoints, data=rows, **options)
+        finish(result, display, notes["model"], notes, checkpoints)
         return
     result = dadagrad.train(
         rows,
         config,
-        **resources,
-        callbacks=callbacks,
-        messages=display.say,
-        save_every=checkpoint_every,
-        save_seconds=metadata["save_seconds"],
-        keep=metadata["keep"],
         checkpoints=None if checkpoints is None else absolute(checkpoints),
-        metadata=metadata,
+        metadata=notes,
         initial_model=initial,
-        save_to=metadata["model"],
-        keep_state=keep_state,
-        on_error=on_error,
-        trace=trace,
+        **options,
     )
     auto = config.step_size == "auto" and config.update.has_step_size
-    finish(result, display, model, metadata, checkpoints, auto=auto)
+    finish(result, display, model, notes, checkpoints, auto=auto)
 
 
 def _share(holdout: str) -> float | None:
@@ -291,35 +284,32 @@ def resume(
     except InputError as error:
         moved = "" if data else "; if the dataset of the run was moved, give --data URL"
         raise InputError(f"{error}{moved}") from error
-    _resume(display, callbacks, resources, checkpoints, notes, rows, on_error, trace)
+    options = _run_options(notes, resources, display, callbacks, on_error, trace)
+    result = dadagrad.resume(checkpoints, data=rows, **options)
+    finish(result, display, notes["model"], notes, checkpoints)
 
 
-def _resume(
+def _run_options(
+    notes: dict[str, Any],
+    resources: dict[str, Any],
     display: Display,
     callbacks: list[Callback],
-    resources: dict[str, Any],
-    checkpoints: str,
-    notes: dict[str, Any],
-    data: dadagrad.Dataset,
     on_error: OnError | None,
     trace: str | None,
-) -> None:
-    """Continue a run, and save the model where the notes of its checkpoints say."""
-    result = dadagrad.resume(
-        checkpoints,
-        data=data,
+) -> dict[str, Any]:
+    """Arguments of `train` and `resume` alike; the `notes` say where and how the run is saved."""
+    return {
         **resources,
-        callbacks=callbacks,
-        messages=display.say,
-        save_every=notes.get("save_every"),
-        save_seconds=notes.get("save_seconds", SAVE_SECONDS),
-        keep=notes.get("keep", KEEP),
-        save_to=notes["model"],
-        keep_state=notes.get("keep_state"),
-        on_error=on_error,
-        trace=trace,
-    )
-    finish(result, display, notes["model"], notes, checkpoints)
+        "callbacks": callbacks,
+        "messages": display.say,
+        "save_every": notes.get("save_every"),
+        "save_seconds": notes.get("save_seconds", SAVE_SECONDS),
+        "keep": notes.get("keep", KEEP),
+        "save_to": notes["model"],
+        "keep_state": notes.get("keep_state"),
+        "on_error": on_error,
+        "trace": trace,
+    }
 
 
 def _read_settings(file: str) -> dict[str, Any]:

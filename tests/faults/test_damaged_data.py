@@ -23,7 +23,7 @@ from dadagrad.errors import CorruptionError, InputError, OutOfMemory, StorageErr
 from dadagrad.problem import make_problem
 from dadagrad.storage import store
 from dadagrad.storage.store import Storage
-from dadagrad.training.schedule import Slice
+from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import SentFeatures, Weights
 from dadagrad.training.worker.compute import compute
 
