@@ -283,12 +283,35 @@ def _is_aware(targets, user_slope, hyperparameters):
     return hyperparameters.aware and targets.loss < MULTICLASS_HINGE
 
 
+class OnlineStep(NamedTuple):
+    """A step from `t` on, which takes a row as if its importance were `part`.
+
+    `labels` are those of all rows. `xs` are the values at the `ids`, (nnz,) int32, and others up to
+    a multiple of `LANES`, which are to be multiplied by `scale`. With `aware`, slopes are means
+    along the step.
+    """
+
+    labels: NDArray[np.float64]
+    row: int
+    ids: NDArray[np.int32]
+    xs: NDArray[np.float32]
+    scale: float
+    t: float
+    part: float
+    aware: bool
+
+
 @_inlined
-def _move_of_output(targets, labels, row, score, part, pace, k):
-    """The slope by which output `k` steps, times `part`."""
-    target = _target(labels[targets.label_column[k], row], targets.positive[k])
+def _target_of_output(targets, step, k):
+    return _target(step.labels[targets.label_column[k], step.row], targets.positive[k])
+
+
+@_inlined
+def _move_of_output(targets, step, score, pace, k):
+    """The slope by which output `k` steps, times the part of the step."""
     loss, parameter = targets.loss, targets.loss_parameter
-    return part * mean_slope(loss, parameter, score, target, part * pace)
+    target = _target_of_output(targets, step, k)
+    return step.part * mean_slope(loss, parameter, score, target, step.part * pace)
 
 
 @_borrowing
@@ -348,22 +371,20 @@ def _whole_vectors(n):
 
 
 @_inlined
-def _slope_of_output(targets, user_slope, aware, labels, row, score, part, slopes):
-    target = _target(labels[targets.label_column[0], row], targets.positive[0])
-    if aware and _at_kink(targets.loss, score, target):
+def _slope_of_output(targets, user_slope, step, score, slopes):
+    target = _target_of_output(targets, step, 0)
+    if step.aware and _at_kink(targets.loss, score, target):
         return 0.0
-    return part * loss_slope(targets.loss, targets.loss_parameter, user_slope, score, target)
+    return step.part * loss_slope(targets.loss, targets.loss_parameter, user_slope, score, target)
 
 
 @_inlined
-def _slopes_of_outputs(targets, user_slope, aware, labels, row, scores, part, slopes):
-    _fill_slopes(targets, user_slope, labels, row, scores, slopes)
+def _slopes_of_outputs(targets, user_slope, step, scores, slopes):
+    _fill_slopes(targets, user_slope, step.labels, step.row, scores, slopes)
     for k in range(len(slopes)):
-        slopes[k] *= part
-        if aware:
-            target = _target(labels[targets.label_column[k], row], targets.positive[k])
-            if _at_kink(targets.loss, scores[k], target):
-                slopes[k] = 0.0
+        slopes[k] *= step.part
+        if step.aware and _at_kink(targets.loss, scores[k], _target_of_output(targets, step, k)):
+            slopes[k] = 0.0
     return slopes
 
 
@@ -480,12 +501,10 @@ def _learn_online(
     The arguments that are functions are inlined; "the scores" are a number where there is one
     output, which stays in a register, and else an array.
 
-    * ``score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part)``: the scores of a row,
-      also written to ``work.scores``.
-    * ``slope(targets, user_slope, aware, labels, row, scores, part, slopes)``: the slopes times
-      `part`.
-    * ``learn(work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part,
-      slopes)``: the step.
+    * ``score(work, hyperparameters, fit_intercept, step)``: the scores of a row, also written to
+      ``work.scores``.
+    * ``slope(targets, user_slope, step, scores, slopes)``: the slopes times ``step.part``.
+    * ``learn(work, hyperparameters, targets, step, slopes)``: the step.
     """
     indptr, indices, values, row_scale, labels, importance = batch
     fit_intercept = targets.fit_intercept
@@ -501,21 +520,19 @@ def _learn_online(
         while remaining > 0.0 or first:
             part = min(remaining, share)
             remaining -= part
-            scores = score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part)
+            step = OnlineStep(labels, row, ids, xs, scale, t, part, aware)
+            scores = score(work, hyperparameters, fit_intercept, step)
             if first:
                 for k in range(len(all_scores)):
                     all_scores[k, row] = work.scores[k]
                 for k in range(len(average_scores)):
                     if np.isnan(average_scores[k, row]):
                         continue
-                    lag = _average_lag(work, fit_intercept, ids, xs, scale, t, k)
+                    lag = _average_lag(work, fit_intercept, step, k)
                     average_scores[k, row] = work.scores[k] - lag
             first = False
-            slopes = slope(targets, user_slope, aware, labels, row, scores, part, work.slopes)
-            learn(
-                work, hyperparameters, targets, user_slope, labels, row,
-                ids, xs, scale, t, part, slopes,
-            )  # fmt: skip
+            slopes = slope(targets, user_slope, step, scores, work.slopes)
+            learn(work, hyperparameters, targets, step, slopes)
             t += part
     return t
 
@@ -571,8 +588,9 @@ def _rounded(number, real, rounding):
 
 
 @_inlined
-def _average_lag(work, fit_intercept, ids, xs, scale, t, k):
-    """Difference of the scores of the weights at `t` and of their average."""
+def _average_lag(work, fit_intercept, step, k):
+    """Difference of the scores of the weights at a step and of their average."""
+    ids, xs, t = step.ids, step.xs, step.t
     if t == 0.0:
         return 0.0
     width, terms = len(work.scores), work.terms
@@ -580,7 +598,7 @@ def _average_lag(work, fit_intercept, ids, xs, scale, t, k):
         terms[j] = work.averages[_place(ids[j], width, k)] * xs[j]
     for j in range(len(ids), len(xs)):
         terms[j] = 0.0
-    lag = scale * np.float64(_sum(terms, len(xs)))
+    lag = step.scale * np.float64(_sum(terms, len(xs)))
     if fit_intercept:
         lag += work.intercept[k, 2]
     return lag / (t * t)
@@ -662,11 +680,12 @@ def _place(index, width, k):
 
 
 @_inlined
-def _dual_score(work, settings, fixed, ids, xs, k, width):
+def _dual_score(work, settings, fixed, step, k, width):
     """<w, x> of one row, before the row's scale; its sums and weights are kept.
 
-    The surplus of `xs` over `ids` meets sums of 0, whose weights are 0.
+    The surplus of ``step.xs`` over ``step.ids`` meets sums of 0, whose weights are 0.
     """
+    ids, xs = step.ids, step.xs
     couples, weights, terms = work.couples, work.weights[k], work.terms
     gathered, sums = work.gathered[k], work.sums[k]
     last = np.uint64(len(xs) - LANES)
@@ -681,15 +700,16 @@ def _dual_score(work, settings, fixed, ids, xs, k, width):
 
 
 @_inlined
-def _dual_move(work, hyperparameters, targets, labels, row, ids, xs, scale, t, part, slope, k):
-    """The mean of the slope along the step, times `part`; `slope` is that at its beginning.
+def _dual_move(work, hyperparameters, targets, step, slope, k):
+    """The mean of the slope along the step, times its part; `slope` is that at its beginning.
 
     Dual averaging divides all of a sum by the new metric, so that the step begins at the score
     which that alone would make.
     """
+    ids, xs, scale = step.ids, step.xs, step.scale
     sums, terms, products = work.sums[k], work.terms, work.other_terms
     real = sums.dtype.type
-    settings, fixed = _group_settings(hyperparameters, t, real)
+    settings, fixed = _group_settings(hyperparameters, step.t, real)
     _, _, eta = settings
     scaled = real(slope * scale)
     for j in range(len(xs)):
@@ -710,17 +730,18 @@ def _dual_move(work, hyperparameters, targets, labels, row, ids, xs, scale, t, p
         score = work.scores[k]
     if pace == 0.0:
         return slope
-    return _move_of_output(targets, labels, row, score, part, pace, k)
+    return _move_of_output(targets, step, score, pace, k)
 
 
 @_inlined
-def _dual_learn(work, hyperparameters, ids, xs, slope, move, k, width, t):
-    """Add ``move * xs`` to the sums that `_dual_score` kept, and the squares of ``slope * xs``."""
+def _dual_learn(work, hyperparameters, step, slope, move, k, width):
+    """Add ``move * x`` to the sums that `_dual_score` kept, and the squares of ``slope * x``."""
+    ids, xs = step.ids, step.xs
     couples, weights = work.couples, work.weights[k]
     gathered, sums = work.gathered[k], work.sums[k]
     real = sums.dtype.type
-    slope, move, eta = real(slope), real(move), real(hyperparameters.step_size)
-    rounding = _rounding(t, real)
+    slope, move = real(slope * step.scale), real(move * step.scale)
+    eta, rounding = real(hyperparameters.step_size), _rounding(step.t, real)
     if hyperparameters.proximal:
         for j in range(len(xs)):
             gradient = slope * xs[j]
@@ -735,15 +756,16 @@ def _dual_learn(work, hyperparameters, ids, xs, slope, move, k, width, t):
             sums[2 * j] = _add(sums[2 * j], move * xs[j], rounding)
             sums[2 * j + 1] = _add_square(sums[2 * j + 1], gradient * gradient, rounding)
     if len(work.averages):
-        _dual_average(work, hyperparameters, ids, xs, k, width, t)
+        _dual_average(work, hyperparameters, step, k, width)
     else:
         for j in range(len(ids)):
             couples[_place(ids[j], width, k)] = gathered[j]
 
 
 @_inlined
-def _dual_average(work, hyperparameters, ids, xs, k, width, t):
+def _dual_average(work, hyperparameters, step, k, width):
     """Note that the weights of output `k`, kept by `_dual_score`, are now those of its sums."""
+    ids, xs, t = step.ids, step.xs, step.t
     sums, weights, terms, averages = work.sums[k], work.weights[k], work.terms, work.averages
     real = sums.dtype.type
     settings, fixed = _group_settings(hyperparameters, t, real)
@@ -759,9 +781,9 @@ def _dual_average(work, hyperparameters, ids, xs, k, width, t):
 
 
 @_inlined
-def _dual_score_one_output(work, hyperparameters, fit_intercept, ids, xs, scale, t, part):
-    settings, fixed = _group_settings(hyperparameters, t, work.sums.dtype.type)
-    score = scale * _dual_score(work, settings, fixed, ids, xs, 0, 1)
+def _dual_score_one_output(work, hyperparameters, fit_intercept, step):
+    settings, fixed = _group_settings(hyperparameters, step.t, work.sums.dtype.type)
+    score = step.scale * _dual_score(work, settings, fixed, step, 0, 1)
     if fit_intercept:
         score += _dual_intercept(hyperparameters, work.intercept[0])
     work.scores[0] = score
@@ -769,51 +791,37 @@ def _dual_score_one_output(work, hyperparameters, fit_intercept, ids, xs, scale,
 
 
 @_inlined
-def _dual_learn_output(
-    work, hyperparameters, targets, user_slope, labels, row,
-    ids, xs, scale, t, part, slope, k, width,
-):  # fmt: skip
+def _dual_learn_output(work, hyperparameters, targets, step, slope, k, width):
     if slope != 0.0:
         move = slope
-        if _is_aware(targets, user_slope, hyperparameters):
-            move = _dual_move(
-                work, hyperparameters, targets, labels, row, ids, xs, scale, t, part, slope, k
-            )
+        if step.aware:
+            move = _dual_move(work, hyperparameters, targets, step, slope, k)
         if targets.fit_intercept:
-            _dual_learn_intercept(hyperparameters, work.intercept[k], slope, move, t)
-        _dual_learn(work, hyperparameters, ids, xs, slope * scale, move * scale, k, width, t)
+            _dual_learn_intercept(hyperparameters, work.intercept[k], slope, move, step.t)
+        _dual_learn(work, hyperparameters, step, slope, move, k, width)
 
 
 @_inlined
-def _dual_learn_one_output(
-    work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part, slope
-):
-    _dual_learn_output(
-        work, hyperparameters, targets, user_slope, labels, row,
-        ids, xs, scale, t, part, slope, 0, 1,
-    )  # fmt: skip
+def _dual_learn_one_output(work, hyperparameters, targets, step, slope):
+    _dual_learn_output(work, hyperparameters, targets, step, slope, 0, 1)
 
 
 @_inlined
-def _dual_score_outputs(work, hyperparameters, fit_intercept, ids, xs, scale, t, part):
-    settings, fixed = _group_settings(hyperparameters, t, work.sums.dtype.type)
+def _dual_score_outputs(work, hyperparameters, fit_intercept, step):
+    settings, fixed = _group_settings(hyperparameters, step.t, work.sums.dtype.type)
     scores, width = work.scores, len(work.scores)
     for k in range(width):
-        scores[k] = scale * _dual_score(work, settings, fixed, ids, xs, k, width)
+        scores[k] = step.scale * _dual_score(work, settings, fixed, step, k, width)
         if fit_intercept:
             scores[k] += _dual_intercept(hyperparameters, work.intercept[k])
     return scores
 
 
 @_inlined
-def _dual_learn_outputs(
-    work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part, slopes
-):
-    for k in range(len(slopes)):
-        _dual_learn_output(
-            work, hyperparameters, targets, user_slope, labels, row,
-            ids, xs, scale, t, part, slopes[k], k, len(slopes),
-        )  # fmt: skip
+def _dual_learn_outputs(work, hyperparameters, targets, step, slopes):
+    width = len(slopes)
+    for k in range(width):
+        _dual_learn_output(work, hyperparameters, targets, step, slopes[k], k, width)
 
 
 @_borrowing
@@ -925,14 +933,16 @@ def _mirror_step(weight, squares, gradient, part, settings, fixed):
 
 
 @_inlined
-def _mirror_score(work, hyperparameters, fit_intercept, ids, xs, scale, t, part):
-    """The scores of one row; the weights are settled at `t` unless nothing is learned."""
+def _mirror_score(work, hyperparameters, fit_intercept, step):
+    """The scores of one row; the weights are settled at its t unless nothing is learned."""
     step_size, l1, l2, _, _, delta, _, _ = hyperparameters
     scores = work.scores
-    settings, keep = (step_size, l1, l2), part > 0.0
-    _mirror_products(ids, xs, work.pairs, work.last_update, t, settings, delta, keep, scores)
+    settings, keep = (step_size, l1, l2), step.part > 0.0
+    _mirror_products(
+        step.ids, step.xs, work.pairs, work.last_update, step.t, settings, delta, keep, scores
+    )
     for k in range(len(scores)):
-        scores[k] *= scale
+        scores[k] *= step.scale
         if fit_intercept:
             scores[k] += work.intercept[k, 0]
     return scores
@@ -960,25 +970,23 @@ def _mirror_products(ids, xs, pairs, last_update, t, settings, delta, keep, prod
 
 
 @_inlined
-def _mirror_learn(
-    work, hyperparameters, targets, user_slope, labels, row, ids, xs, scale, t, part, slopes
-):
+def _mirror_learn(work, hyperparameters, targets, step, slopes):
     """Step from the weights that `_mirror_score` settled."""
+    ids, xs, scale, t, part = step.ids, step.xs, step.scale, step.t, step.part
     step_size, l1, l2, low, high, delta, _, _ = hyperparameters
-    aware, moves = _is_aware(targets, user_slope, hyperparameters), work.moves
-    any_slope = False
+    any_slope, moves = False, work.moves
     for k in range(len(slopes)):
         any_slope |= slopes[k] != 0.0
     if any_slope:
         for k in range(len(slopes)):
             moves[k] = slopes[k]
-            if aware and slopes[k] != 0.0:
+            if step.aware and slopes[k] != 0.0:
                 pace = _mirror_pace(
                     work, hyperparameters, targets.fit_intercept, ids, xs, scale, slopes[k], k
                 )
                 if pace > 0.0:
                     score = work.scores[k]
-                    moves[k] = _move_of_output(targets, labels, row, score, part, pace, k)
+                    moves[k] = _move_of_output(targets, step, score, pace, k)
             if targets.fit_intercept:
                 bias, free = work.intercept[k], (delta, -np.inf, np.inf)
                 bias[1] += slopes[k] * slopes[k]
