@@ -81,4 +81,5 @@ def support(domain, pull):
         return domain.radius * np.linalg.norm(pull, axis=0)
     if isinstance(domain, Simplex):
         return domain.radius * pull.max(axis=0)
-    return domain.floor * pull.sum(axis=0) + domain.free(len(pull)) * pull.max(axis=0)
+    free = max(1.0 - len(pull) * domain.floor, 0.0)
+    return domain.floor * pull.sum(axis=0) + free * pull.max(axis=0)

@@ -14,7 +14,6 @@ goes to features that are not known to be bad.
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -104,11 +103,6 @@ class _Simplex(_Domain):
     def _floor_and_sum(self, n_features: int) -> tuple[float, float]:
         """The floor of each of so many weights, and their sum."""
 
-    def free(self, n_features: int) -> float:
-        """The sum of what weights have above the floor."""
-        floor, total = self._floor_and_sum(n_features)
-        return max(total - n_features * floor, 0.0)
-
     def _holds(self, columns: Array) -> bool:
         floor, total = self._floor_and_sum(len(columns))
         slack = FEASIBLE * total
@@ -116,9 +110,27 @@ class _Simplex(_Domain):
         return bool(np.all(columns >= floor - slack) and np.all(np.abs(sums - total) <= slack))
 
     def prox(self, center: Array, curvature: Array | float, scale: float) -> Array:
-        floor, _ = self._floor_and_sum(len(center))
-        nearest = partial(_nearest_in_simplex, total=self.free(len(center)), floor=floor)
-        return by_column(center, curvature, nearest)
+        return by_column(center, curvature, self._nearest)
+
+    def _nearest(self, center: Array, curvature: Array) -> Array:
+        floor, total = self._floor_and_sum(len(center))
+        free = max(total - len(center) * floor, 0.0)  # the sum of what weights have above the floor
+        counts = curvature > MIN_CURVATURE
+        above = np.zeros_like(center)
+        if free == 0.0:
+            return above + floor
+        centers = center[counts] - floor
+        positive = np.maximum(centers, 0.0)
+        remaining = free - positive.sum()
+        rounding = len(center) * np.finfo(np.float64).eps * free
+        if counts.all() and abs(remaining) <= rounding and np.array_equal(centers, positive):
+            return center
+        if len(centers) < len(center) and remaining >= 0.0:
+            above[counts] = positive
+            above[~counts] = remaining / (len(center) - len(centers))
+        else:
+            above[counts] = shares(centers, 1.0 / curvature[counts], free)
+        return above + floor
 
 
 @register(REGULARIZERS, "simplex")
@@ -145,23 +157,3 @@ class FloorSimplex(_Simplex):
     def _floor_and_sum(self, n_features: int) -> tuple[float, float]:
         check_floor(self.floor, n_features)
         return self.floor, 1.0
-
-
-def _nearest_in_simplex(center: Array, curvature: Array, total: float, floor: float) -> Array:
-    """The nearest point with w >= floor and sum (w - floor) = total, of one output."""
-    counts = curvature > MIN_CURVATURE
-    above = np.zeros_like(center)
-    if total == 0.0:
-        return above + floor
-    centers = center[counts] - floor
-    positive = np.maximum(centers, 0.0)
-    remaining = total - positive.sum()
-    rounding = len(center) * np.finfo(np.float64).eps * total
-    if counts.all() and abs(remaining) <= rounding and np.array_equal(centers, positive):
-        return center
-    if len(centers) < len(center) and remaining >= 0.0:
-        above[counts] = positive
-        above[~counts] = remaining / (len(center) - len(centers))
-    else:
-        above[counts] = shares(centers, 1.0 / curvature[counts], total)
-    return above + floor
