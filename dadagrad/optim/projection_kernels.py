@@ -3,16 +3,13 @@
 Each parent has four children: half the levels of a binary heap, and the four keys that are compared
 lie side by side.
 
-* signed (n,) float64: the key of each feature with the sign of its weight, 0 where it has none
-* place (n,) int32: where in the heap a feature is
-* keys (n,) float64 and order (n,) int32: key and feature at each place of the heap
-* totals (4,) float64: shift, mass (sum of keys - shift), features in the heap, changes since the
-  mass was last counted
-
 Numba caches by file: kernels call only functions that are defined here.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -25,34 +22,49 @@ SHIFT, MASS, SIZE, CHANGES = range(4)
 MAX_SHIFT = 1024.0  # radii; beyond it, keys lose digits that weights need
 MIN_CHANGES = 1024
 
-_compiled = njit(nogil=True, cache=True, error_model="numpy")
+
+class Heap(NamedTuple):
+    """Features with a weight by their keys, of one output."""
+
+    signed: Array  # (n,): the key of each feature with the sign of its weight, 0 where it has none
+    places: Places  # (n,): where in the heap a feature is
+    keys: Array  # (n,): the key at each place of the heap
+    order: Places  # (n,): the feature at each place of the heap
+    totals: Array  # shift, mass (sum of keys - shift), features in the heap, changes since `_count`
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+# Kernels allocate no arrays, so nobody needs to count references to them.
+_compiled: Callable[[Function], Function] = njit(  # type: ignore[call-overload]
+    nogil=True, cache=True, error_model="numpy", _nrt=False
+)
 
 
 @_compiled
-def _put(keys: Array, order: Places, place: Places, at: int, key: float, feature: int) -> None:
+def _put(heap: Heap, at: int, key: float, feature: int) -> None:
     """Put a feature at `at`."""
-    keys[at] = key
-    order[at] = feature
-    place[feature] = at
+    heap.keys[at] = key
+    heap.order[at] = feature
+    heap.places[feature] = at
 
 
 @_compiled
-def _rise(keys: Array, order: Places, place: Places, at: int, key: float, feature: int) -> None:
+def _rise(heap: Heap, at: int, key: float, feature: int) -> None:
     """Put a feature at `at` or above, moving larger parents down."""
+    keys, order = heap.keys, heap.order
     while at > 0:
         parent = (at - 1) >> 2
         if keys[parent] <= key:
             break
-        _put(keys, order, place, at, keys[parent], order[parent])
+        _put(heap, at, keys[parent], order[parent])
         at = parent
-    _put(keys, order, place, at, key, feature)
+    _put(heap, at, key, feature)
 
 
 @_compiled
-def _sink(
-    keys: Array, order: Places, place: Places, size: int, at: int, key: float, feature: int
-) -> None:
+def _sink(heap: Heap, size: int, at: int, key: float, feature: int) -> None:
     """Put a feature at `at` or below, moving smaller children up."""
+    keys, order = heap.keys, heap.order
     while True:
         first = 4 * at + 1
         if first >= size:
@@ -63,29 +75,27 @@ def _sink(
                 child = other
         if keys[child] >= key:
             break
-        _put(keys, order, place, at, keys[child], order[child])
+        _put(heap, at, keys[child], order[child])
         at = child
-    _put(keys, order, place, at, key, feature)
+    _put(heap, at, key, feature)
 
 
 @_compiled
-def _set_key(
-    keys: Array, order: Places, place: Places, size: int, at: int, key: float, feature: int
-) -> None:
+def _set_key(heap: Heap, size: int, at: int, key: float, feature: int) -> None:
     """Put a feature at `at`, or where it belongs from there."""
-    if at > 0 and keys[(at - 1) >> 2] > key:
-        _rise(keys, order, place, at, key, feature)
+    if at > 0 and heap.keys[(at - 1) >> 2] > key:
+        _rise(heap, at, key, feature)
     else:
-        _sink(keys, order, place, size, at, key, feature)
+        _sink(heap, size, at, key, feature)
 
 
 @_compiled
-def _remove(signed: Array, keys: Array, order: Places, place: Places, size: int, at: int) -> int:
+def _remove(heap: Heap, size: int, at: int) -> int:
     """Take out what is at `at`; how many are left."""
-    signed[order[at]] = 0.0
+    heap.signed[heap.order[at]] = 0.0
     size -= 1
     if at < size:
-        _set_key(keys, order, place, size, at, keys[size], order[size])
+        _set_key(heap, size, at, heap.keys[size], heap.order[size])
     return size
 
 
@@ -102,16 +112,9 @@ def _count(keys: Array, size: int, shift: float) -> float:
 
 
 @_compiled
-def _change(
-    ids: NDArray[np.int64],
-    change: Array,
-    signed: Array,
-    place: Places,
-    keys: Array,
-    order: Places,
-    totals: Array,
-) -> None:
+def _change(heap: Heap, ids: NDArray[np.int64], change: Array) -> None:
     """Add `change` to the weights of `ids`, one after the other."""
+    signed, places, totals = heap.signed, heap.places, heap.totals
     shift, mass, size = totals[SHIFT], totals[MASS], int(totals[SIZE])
     for j in range(len(ids)):
         feature = ids[j]
@@ -123,30 +126,22 @@ def _change(
             signed[feature] = np.copysign(key, changed)
             mass += (key - shift) - abs(weight)
             if old != 0.0:
-                _set_key(keys, order, place, size, place[feature], key, feature)
+                _set_key(heap, size, places[feature], key, feature)
             else:
                 size += 1
-                _rise(keys, order, place, size - 1, key, feature)
+                _rise(heap, size - 1, key, feature)
         elif old != 0.0:
             mass -= abs(weight)
-            size = _remove(signed, keys, order, place, size, place[feature])
+            size = _remove(heap, size, places[feature])
     totals[MASS], totals[SIZE] = mass, size
     totals[CHANGES] += len(ids)
 
 
 @_compiled
-def add(
-    ids: NDArray[np.int64],
-    change: Array,
-    radius: float,
-    signed: Array,
-    place: Places,
-    keys: Array,
-    order: Places,
-    totals: Array,
-) -> None:
+def add(heap: Heap, ids: NDArray[np.int64], change: Array, radius: float) -> None:
     """Add `change` to the weights of `ids` and project them all on the l1 ball of `radius`."""
-    _change(ids, change, signed, place, keys, order, totals)
+    _change(heap, ids, change)
+    signed, _, keys, order, totals = heap
     size, shift = int(totals[SIZE]), totals[SHIFT]
     if totals[CHANGES] > max(size, MIN_CHANGES):
         totals[MASS] = _count(keys, size, shift)
@@ -156,7 +151,7 @@ def add(
         return
     while size > 1 and keys[0] - shift <= (mass - radius) / size:
         mass -= keys[0] - shift
-        size = _remove(signed, keys, order, place, size, 0)
+        size = _remove(heap, size, 0)
     moved = shift + (mass - radius) / size
     if size == 1:  # exact, however large the last weight was
         feature = order[0]

@@ -79,16 +79,8 @@ class ProjectedGradient(GradientUpdate):
 
         A feature that is named twice gets both changes.
         """
-        from dadagrad.optim.projection_kernels import add
+        from dadagrad.optim.projection_kernels import Heap, add
 
-        heap = state.preconditioner
-        add(
-            ids,
-            change,
-            float(self.radius),
-            state.primary[:, output],
-            heap["places"][output],
-            heap["keys"][output],
-            heap["order"][output],
-            heap["totals"][output],
-        )
+        arrays = state.preconditioner
+        held = (arrays[name][output] for name in ("places", "keys", "order", "totals"))
+        add(Heap(state.primary[:, output], *held), ids, change, float(self.radius))
