@@ -65,8 +65,6 @@ class Arow(_Gaussian):
     rows learned from, so that the variance is 1 / (1 + precision): both 0 for a feature never seen.
     """
 
-    local: ClassVar[bool] = True
-
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return dict.fromkeys(("mean", "precision"), (n_features, n_outputs))
 

@@ -66,9 +66,6 @@ class Learner(Update):
 
     A subclass defines `shapes`, `weights` and `_learn`, and `init` if its arrays are not 0 at
     first.
-
-    `local` tells whether a row changes the weights of its own features alone. Then the weights of
-    all others keep their very bits.
     """
 
     loss: Loss = field(default=Hinge(), metadata=BOUND, kw_only=True)
@@ -77,7 +74,6 @@ class Learner(Update):
     takes_batches: ClassVar[bool] = False
     uses_penalties: ClassVar[bool] = False
     has_step_size: ClassVar[bool] = False
-    local: ClassVar[bool] = False
 
     def init(self, n_features: int, n_outputs: int) -> LearnerState:
         """The state before the first row; `InputError` if the settings cannot serve the sizes."""

@@ -41,8 +41,6 @@ A row of importance c has its loss counted c times: c g in place of g. There is 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from dadagrad.optim.arrays import Array, Ids, Shapes, quotient
@@ -72,8 +70,6 @@ class CoinBetting(Learner):
 
     wealth: Positive = 1.0
     leash: Positive = 10.0
-
-    local: ClassVar[bool] = True
 
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return dict.fromkeys(NAMES, (n_features, n_outputs))

@@ -56,8 +56,6 @@ class PassiveAggressive(Learner):
 
     losses: ClassVar[tuple[str, ...]] = MARGINS
 
-    local: ClassVar[bool] = True
-
     def shapes(self, n_features: int, n_outputs: int) -> Shapes:
         return {"weights": (n_features, n_outputs)}
 
