@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, signature
 from textwrap import wrap
@@ -115,12 +116,10 @@ class Number:
         )
 
     def parse(self, name: str, text: str) -> Any:
-        try:
-            return self.convert(name, int(text) if self.whole else float(text))
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            return self.convert(name, text)
+        value: float | str = text
+        with suppress(ValueError):  # it is a word
+            value = int(text) if self.whole else float(text)
+        return self.convert(name, value)
 
 
 @dataclass(frozen=True)
