@@ -275,7 +275,7 @@ def _scramble(block: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _murmur3(data: NDArray[np.uint8], start: int, stop: int) -> int:
-    """MurmurHash3_x86_32 of ``data[start:stop]`` with seed 0, as an unsigned number."""
+    """MurmurHash3_x86_32 of ``data[start:stop]`` with seed 0, as a signed number of 32 bits."""
     state = 0
     at = start
     while at + 4 <= stop:
@@ -294,16 +294,14 @@ def _murmur3(data: NDArray[np.uint8], start: int, stop: int) -> int:
     state = (state * 0x85EBCA6B) & _MASK
     state ^= state >> 13
     state = (state * 0xC2B2AE35) & _MASK
-    return state ^ (state >> 16)
+    state ^= state >> 16
+    return state - (1 << 32) if state >= 1 << 31 else state
 
 
 @njit(cache=True, nogil=True)
 def _bucket(data: NDArray[np.uint8], start: int, stop: int, hash_bits: int) -> int:
-    """|hash as a signed number| modulo 2**hash_bits: scikit-learn's FeatureHasher."""
-    hashed = _murmur3(data, start, stop)
-    if hashed >= 1 << 31:
-        hashed = (1 << 32) - hashed
-    return hashed & ((1 << hash_bits) - 1)
+    """|hash| modulo 2**hash_bits, as in scikit-learn's FeatureHasher."""
+    return abs(_murmur3(data, start, stop)) & ((1 << hash_bits) - 1)
 
 
 @njit(cache=True, nogil=True)
@@ -517,8 +515,7 @@ def hash_texts(
         start, size = offsets[text], offsets[text + 1] - offsets[text]
         for byte in range(size):
             scratch[n_prefix + byte] = data[start + byte]
-        hashed = _murmur3(scratch, 0, n_prefix + size)
-        out[text] = hashed - (1 << 32) if hashed >= 1 << 31 else hashed
+        out[text] = _murmur3(scratch, 0, n_prefix + size)
 
 
 @njit(cache=True, nogil=True)
