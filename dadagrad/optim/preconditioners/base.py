@@ -135,23 +135,16 @@ class Preconditioner(Named, ABC):
         if regularizer.is_zero:
             return center
 
-        def solve_output(output: int) -> Array:
-            if regularizer.couples == "nothing" and (form := self.factor(arrays, output)):
+        def solve_outputs(outputs: slice) -> Array:
+            middle, begin = center[:, outputs], None if start is None else start[:, outputs]
+            if regularizer.couples == "nothing" and (form := self.factor(arrays, outputs.start)):
                 base, factor = form
                 weights = minimise_dual(
-                    regularizer,
-                    center[:, [output]],
-                    scale,
-                    base=base + ridge,
-                    factor=factor,
-                    start=None if start is None else start[:, [output]],
+                    regularizer, middle, scale, base=base + ridge, factor=factor, start=begin
                 )
                 if weights is not None:
                     return weights
-            return solve_outputs(output, output + 1)
-
-        def solve_outputs(first: int, last: int) -> Array:
-            slices = {key: array[first:last] for key, array in arrays.items()}
+            slices = {key: array[outputs] for key, array in arrays.items()}
 
             def solve(vector: Array) -> Array:
                 solved = None
@@ -161,18 +154,19 @@ class Preconditioner(Named, ABC):
 
             return minimise(
                 regularizer,
-                center[:, first:last],
+                middle,
                 scale,
                 multiply=lambda vector: self.multiply(slices, vector) + ridge * vector,
                 solve=solve,
                 majorant=self.majorant(slices) + ridge,
-                start=None if start is None else start[:, first:last],
+                start=begin,
             )
 
         n_outputs = center.shape[1]
         if regularizer.couples == "outputs":
-            return solve_outputs(0, n_outputs)
-        return np.concatenate([solve_output(k) for k in range(n_outputs)], axis=1)
+            return solve_outputs(slice(0, n_outputs))
+        alone = [solve_outputs(slice(k, k + 1)) for k in range(n_outputs)]
+        return np.concatenate(alone, axis=1)
 
 
 PRECONDITIONERS: Registry[Preconditioner] = Registry("preconditioner", Preconditioner)  # type: ignore[type-abstract]
