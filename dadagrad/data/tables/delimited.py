@@ -12,7 +12,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,11 +58,16 @@ _ATTRIBUTE = re.compile(rb"""^\s*@attribute\s+('[^'\n]*'|"[^"\n]*"|\S+)""", re.I
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Columns of a file: their names, and whether its first row has them."""
+    """Columns of a file: their names, whether its first row has them, and how they are read.
+
+    Read are those `included`, or all if that is None: as texts but for the `numbers`.
+    """
 
     delimiter: Delimiter
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
     header: bool = False
+    numbers: frozenset[str] = frozenset()
+    included: frozenset[str] | None = None
 
     def fields(self, number: int) -> str:
         """Format a number of fields of a row for a message."""
@@ -94,7 +99,7 @@ def read_layout(path: str, head: bytes, delimiter: Delimiter, header: bool | Non
     first = next(_rows(_plain(head, 0), delimiter), None)
     if first is None:
         raise InputError(f"{path} has no rows; give a file with one row of data a line")
-    columns, _ = _arrow_columns(first[0], delimiter, None)
+    columns, _ = _arrow_columns(first[0], Layout(delimiter))
     fields = [column.cast(pa.binary())[0].as_py().decode("utf-8", "replace") for column in columns]
     numbers = tuple(map(str, range(len(fields))))
     if header is None:
@@ -184,20 +189,11 @@ def end_of_rows(data: bytes | bytearray, delimiter: Delimiter = ",") -> int:
     return min(rows.end(), len(data)) if rows else len(data)
 
 
-def read_batch(
-    chunk: bytes,
-    layout: Layout,
-    *,
-    path: str,
-    offset: int,
-    numbers: frozenset[str] = frozenset(),
-    included_names: frozenset[str] | None = None,
-) -> Batch:
+def read_batch(chunk: bytes, layout: Layout, *, path: str, offset: int) -> Batch:
     """Read whole rows; the header of a file is left out.
 
-    All cells are strings but those of the columns `numbers`, as long as they hold numbers. Rows
-    with another number of fields, or that are not UTF-8, are left out. Only the columns
-    `included_names` are read; None reads all.
+    Columns of numbers become texts if a cell is something else. Rows with another number of fields,
+    or that are not UTF-8, are left out.
     """
     chunk = _plain(chunk, offset)
     text = _marked(chunk)
@@ -205,9 +201,10 @@ def read_batch(
     if offset == 0 and layout.header:
         header, start = next(_rows(text, layout.delimiter), (b"", 0))
         body, n_header = text[start + len(header) :], 1
-    included = [name for name in layout.names if included_names is None or name in included_names]
-    columns, wrong = _arrow_columns(body, layout.delimiter, layout.names, numbers, included_names)
-    table = pa.RecordBatch.from_arrays(columns, names=included)
+    columns, wrong = _arrow_columns(body, layout)
+    included = frozenset(layout.names) if layout.included is None else layout.included
+    names = [name for name in layout.names if name in included]
+    table = pa.RecordBatch.from_arrays(columns, names=names)
     n_rows = n_header + table.num_rows + len(wrong)
     positions = np.delete(np.arange(n_header, n_rows), [row.number - 1 for row in wrong])
 
@@ -289,32 +286,29 @@ def _rows(chunk: bytes, delimiter: Delimiter) -> Iterator[tuple[bytes, int]]:
             yield row[0], row.start()
 
 
-def _arrow_columns(
-    chunk: bytes,
-    delimiter: Delimiter,
-    names: tuple[str, ...] | None,
-    numbers: frozenset[str] = frozenset(),
-    included_names: frozenset[str] | None = None,
-) -> tuple[list[Any], list[Any]]:
-    """Columns of text and of `numbers`, and the rows of another width, which are left out.
+def _arrow_columns(chunk: bytes, layout: Layout) -> tuple[list[Any], list[Any]]:
+    """Columns that are read, and the rows of another width, which are left out.
 
-    The first row decides the width if `names` is None.
+    The first row decides the width if the names are not known.
     """
+    delimiter, names = layout.delimiter, layout.names
     wrong: list[Any] = []
 
     def skip(row: Any) -> str:
         wrong.append(row)
         return "skip"
 
-    width = chunk.count(delimiter.encode()) + 1 if names is None else len(names)
+    width = len(names) or chunk.count(delimiter.encode()) + 1
     # Names of one's own: those of a file can be any texts.
     fields = [f"f{number}" for number in range(width)]
     named = list(zip(fields, names or fields, strict=True))
     quoted = delimiter != "\t"
     options = pa_csv.ConvertOptions(
         check_utf8=False,
-        column_types={f: pa.float64() if name in numbers else pa.string() for f, name in named},
-        include_columns=included_names and [f for f, name in named if name in included_names],
+        column_types={
+            f: pa.float64() if name in layout.numbers else pa.string() for f, name in named
+        },
+        include_columns=layout.included and [f for f, name in named if name in layout.included],
         null_values=list(MISSING),
         strings_can_be_null=False,
     )
@@ -324,7 +318,7 @@ def _arrow_columns(
             pa_csv.ReadOptions(
                 use_threads=False,
                 block_size=len(chunk) + 1,
-                column_names=names and fields,
+                column_names=fields if names else None,
                 autogenerate_column_names=not names,
             ),
             pa_csv.ParseOptions(
@@ -342,8 +336,8 @@ def _arrow_columns(
         doubtful = bool(floats) and bool(to_matrix(floats)[1].any())
     except pa.ArrowInvalid:
         doubtful = True
-        if not numbers:
+        if not layout.numbers:
             raise
     if doubtful:  # messages need the texts
-        return _arrow_columns(chunk, delimiter, names, frozenset(), included_names)
+        return _arrow_columns(chunk, replace(layout, numbers=frozenset()))
     return columns, wrong

@@ -90,13 +90,13 @@ def _open_delimited(
     for column in encoder.columns:
         if column.name not in names:
             raise no_column(layout.names, column.name, "another file or the model", path)
-    read = partial(
-        read_batch,
-        layout=layout,
+    layout = replace(
+        layout,
         numbers=frozenset(each.name for each in encoder.columns if each.kind in ("number", "code")),
-        included_names=names.intersection(encoder.column_names()),
+        included=names.intersection(encoder.column_names()),
     )
     columns = list(layout.names) if layout.header or not columns else columns
+    read = partial(read_batch, layout=layout)
     return TableParser(encoder, options, read, layout.delimiter), columns
 
 
