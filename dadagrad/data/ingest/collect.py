@@ -51,7 +51,6 @@ from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled, parsing
 from dadagrad.settings import Number
 from dadagrad.storage.files import source_bytes
-from dadagrad.storage.store import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -249,13 +248,12 @@ def collect(
     partition_nnz: int = DEFAULT_PARTITION_NNZ,
     shuffle: Shuffle = "auto",
     pool: WorkerPool | None = None,
-    runs: Storage | None = None,
     progress: Progress | None = None,
 ) -> Collected:
     """Read all sources, and complete their `summary`; see `dadagrad.ingest`.
 
-    The workers of a cluster leave the rows in the folder `runs`, which all of them can reach; other
-    workers return them, and this process has them in memory, or in temporary files.
+    The workers of a cluster leave the rows in their folder; other workers return them, and this
+    process has them in memory, or in temporary files.
     """
     options = summary.options
     seed = (None if options.no_labels else 0) if shuffle == "auto" else shuffle
@@ -277,11 +275,9 @@ def collect(
             progress(done_bytes, total_bytes, n_rows)
 
     pool = pool or WorkerPool(None)
-    tasks = source.tasks(summary, pool) if isinstance(pool, ClusterPool) else None
     rows: ShuffledRows
-    if tasks is not None:
-        assert runs is not None
-        rows = ShuffledRows(store_runs(tasks, summary, seed, runs, pool, report), seed, pool)
+    if isinstance(pool, ClusterPool) and (tasks := source.tasks(summary, pool)) is not None:
+        rows = ShuffledRows(store_runs(tasks, summary, seed, pool, report), seed, pool)
     else:
         rows = local = ExternalShuffle(seed=seed)
         for block in source.blocks(summary, pool):

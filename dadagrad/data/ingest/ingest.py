@@ -6,11 +6,10 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from typing import Any
-from uuid import uuid4
 
 from dadagrad.data import open_dataset
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ
@@ -134,11 +133,8 @@ def ingest(
                 "see; give a path that all of them see or the URL of a store, or leave out client"
             )
     check_output(storage, overwrite=overwrite)
-    runs = None
     with ExitStack() as stack:
-        pool = stack.enter_context(worker_pool(workers, client))
-        if isinstance(pool, ClusterPool):
-            runs = stack.enter_context(_folder_of_runs(storage))
+        pool = stack.enter_context(worker_pool(workers, client, storage))
         collected = collect(
             source,
             summary,
@@ -146,7 +142,6 @@ def ingest(
             partition_nnz=partition_nnz,
             shuffle=shuffle,
             pool=pool,
-            runs=runs,
             progress=progress,
         )
         stack.enter_context(storage.without_empty_folders())
@@ -174,17 +169,6 @@ show_settings(ingest, OPTIONS)
 def _check_known(options: Mapping[str, Any]) -> None:
     if unknown := set(options) - set(OPTIONS):
         raise InputError(f"{min(unknown)!r} is not an option of ingest")
-
-
-@contextmanager
-def _folder_of_runs(out: Storage) -> Iterator[Storage]:
-    """Yield a folder beside the dataset, which all workers reach; remove it later."""
-    place = out.local_path() if out.is_local else out.url.rstrip("/")
-    storage = Storage(f"{place}.runs-{uuid4().hex[:12]}")
-    try:
-        yield storage
-    finally:
-        storage.delete_prefix()
 
 
 def _provenance(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from dadagrad.data.blocks import Block
 from dadagrad.data.external_shuffle import ExternalShuffle, LocalRun, Run, SavedRun
@@ -70,13 +71,13 @@ class WorkerPool:
 class ClusterPool(WorkerPool):
     """Workers of a Dask cluster, which must see the same files as this process.
 
-    `check` is called while results are waited for, and raises an error if the cluster is lost.
+    `check` is called while results are waited for, and raises an error if the cluster is lost. The
+    workers leave rows in the folder `runs`, which all of them can reach.
     """
 
-    def __init__(self, client: Any, check: Callable[[], None]) -> None:
+    def __init__(self, client: Any, check: Callable[[], None], runs: Storage) -> None:
         super().__init__(self._call, 2 * max(sum(client.nthreads().values()), 1))
-        self._client = client
-        self._check = check
+        self._client, self._check, self.runs = client, check, runs
 
     def share(self, value: Any) -> Any:
         """Send a value to all workers; the result stands for it among the items."""
@@ -116,19 +117,25 @@ def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @contextmanager
-def worker_pool(workers: int, client: Any = None) -> Iterator[WorkerPool]:
-    """Open workers: those of a Dask `client`, threads, or this thread alone for 1."""
+def worker_pool(workers: int, client: Any, out: Storage) -> Iterator[WorkerPool]:
+    """Open workers: those of a Dask `client`, threads, or this thread alone for 1.
+
+    Those of a client leave rows in a folder beside `out`, which is removed at the end.
+    """
     Number(whole=True, minimum=1).convert("workers", workers)
     if client is not None:
         from dadagrad.clusters import connected
         from dadagrad.clusters.monitor import ClusterMonitor
 
+        place = out.local_path() if out.is_local else out.url.rstrip("/")
+        runs = Storage(f"{place}.runs-{uuid4().hex[:12]}")
         with connected(client) as opened:
             monitor = ClusterMonitor(opened, _cluster_lost)
             try:
-                yield ClusterPool(opened, monitor.check)
+                yield ClusterPool(opened, monitor.check, runs)
             finally:
                 monitor.stop()
+                runs.delete_prefix()
     elif workers == 1:
         yield WorkerPool(None)
     else:
@@ -143,11 +150,10 @@ def store_runs(
     tasks: Iterable[Any],
     summary: SourceSummary,
     seed: int | None,
-    folder: Storage,
-    pool: WorkerPool,
+    pool: ClusterPool,
     report: Callable[[int, int], None],
 ) -> list[Run]:
-    """Have the workers of a cluster parse `tasks` and store sorted runs of rows in a folder.
+    """Have the workers of a cluster parse `tasks` and store sorted runs of rows in their folder.
 
     The `summary` gets what the workers have learned about all rows. `report` is called with the
     bytes that were read, and the number of all rows so far.
@@ -157,7 +163,7 @@ def store_runs(
     numbers = itertools.count()
     empty = (summary.empty() for _ in numbers)  # made after each task, which may learn the encoder
     names = (f"run-{number:06d}" for number in itertools.count())
-    same = itertools.repeat(seed), itertools.repeat(folder)
+    same = itertools.repeat(seed), itertools.repeat(pool.runs)
     for part, part_runs, n_bytes in pool(_make_runs, tasks, empty, names, *same):
         first_line = summary.n_lines
         codes = summary.merge(part)
