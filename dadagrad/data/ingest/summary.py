@@ -158,12 +158,6 @@ class SourceSummary:
             )
         self.queried = queried
 
-    def empty(self) -> SourceSummary:
-        """A summary of no rows yet, for a part of the sources."""
-        return SourceSummary(
-            self.options, encoder=self.encoder, columns=self.columns, learned=self.learned
-        )
-
     def merge(self, later: SourceSummary) -> NDArray[np.int64] | None:
         """Add the facts about later rows; return the final numbers of their text labels."""
         self.wrong_rows.add(later.wrong_rows.n_rows, later.wrong_rows.notes)

@@ -19,6 +19,7 @@ from uuid import uuid4
 from dadagrad.data.blocks import Block
 from dadagrad.data.external_shuffle import ExternalShuffle, LocalRun, Run, SavedRun
 from dadagrad.data.ingest.summary import SourceSummary
+from dadagrad.data.reading.options import Options
 from dadagrad.errors import DadagradError
 from dadagrad.settings import Number
 from dadagrad.storage.store import Storage
@@ -160,11 +161,9 @@ def store_runs(
     """
     runs: list[Run] = []
     n_rows = 0
-    numbers = itertools.count()
-    empty = (summary.empty() for _ in numbers)  # made after each task, which may learn the encoder
     names = (f"run-{number:06d}" for number in itertools.count())
-    same = itertools.repeat(seed), itertools.repeat(pool.runs)
-    for part, part_runs, n_bytes in pool(_make_runs, tasks, empty, names, *same):
+    same = map(itertools.repeat, (summary.options, seed, pool.runs))
+    for part, part_runs, n_bytes in pool(_make_runs, tasks, names, *same):
         first_line = summary.n_lines
         codes = summary.merge(part)
         runs += [replace(run, codes=codes, first_line=first_line) for run in part_runs]
@@ -175,12 +174,13 @@ def store_runs(
 
 def _make_runs(
     task: Callable[[], Iterable[Block]],
-    summary: SourceSummary,
     name: str,
+    options: Options,
     seed: int | None,
     storage: Storage,
 ) -> tuple[SourceSummary, list[Run], int]:
     """Parse a part of the sources and store its rows; return the facts about it, and its runs."""
+    summary = SourceSummary(options)
     names = (f"{name}-{number:05d}" for number in itertools.count())
     rows = ExternalShuffle(seed=seed, save=lambda run: _store(run, storage, next(names)))
     n_bytes = 0
