@@ -137,12 +137,11 @@ def _text_tasks(
     if options.format in LINE_PARSERS:
         parse: Parser = partial(_parse_lines, options=options)
     else:
-        first = next(chunks, (b"", 0))
-        if not first[0].strip() and not any(chunk.strip() for chunk, _ in chunks):
+        first, offset = next(chunks, (b"", 0))
+        if not first.strip() and not any(chunk.strip() for chunk, _ in chunks):
             return  # a compressed file of no bytes, or blank lines
-        encoder, columns = summary.encoder, summary.columns
-        parse, columns = open_text(path, first[0], options, encoder, columns)
-        chunks = _whole_rows(parse, path, chain([first], chunks))
+        parse, columns = open_text(path, first, options, summary.encoder, summary.columns)
+        chunks = _whole_rows(parse, path, chain([(first, offset)], chunks))
         summary.encoder = parse.encoder
         if file == 0 or not summary.columns:
             summary.columns = columns
