@@ -86,12 +86,19 @@ def check_npy(place: str, stream: IO[bytes], size: int) -> None:
         )
 
 
-def check_stored(path: str, item: Any, stored: int, depth: int = 0, *, sliced: bool = False) -> int:
-    """Check an array, or all arrays in a group, of an HDF5 file; count them.
+def check_stored(
+    path: str, group: Any, member: str, stored: int, depth: int = 0, *, sliced: bool = False
+) -> int:
+    """Check a member of a group of an HDF5 file, an array or a group of arrays; count the arrays.
 
     Raises `InputError` for arrays too large to come out of `stored` bytes, or in other files, and
     `OutOfMemory` for those too large for the memory. Of arrays read in slices, a chunk must fit.
     """
+    import h5py  # type: ignore[import-untyped]
+
+    if isinstance(group.get(member, getlink=True), h5py.ExternalLink):
+        raise InputError(f"{path}, {member} is a link to another file; copy what it points to")
+    item = group[member]
     name = f"{path}, {item.name}"
     if hasattr(item, "shape"):
         chunk = item.chunks or ()
@@ -108,10 +115,9 @@ def check_stored(path: str, item: Any, stored: int, depth: int = 0, *, sliced: b
     if depth > _MAX_DEPTH:
         raise InputError(f"{name} lies too deep; this is not an AnnData file")
     count = 0
-    for member in item:
-        refuse_link(path, item, member)
-        sliced = member != "indptr" and item.attrs.get("encoding-type") == "csr_matrix"
-        count += check_stored(path, item[member], stored, depth + 1, sliced=sliced)
+    for inner in item:
+        sliced = inner != "indptr" and item.attrs.get("encoding-type") == "csr_matrix"
+        count += check_stored(path, item, inner, stored, depth + 1, sliced=sliced)
         if count > _MAX_ARRAYS:
             raise InputError(f"{path} has more than {_MAX_ARRAYS} arrays; give a smaller file")
     return count
@@ -122,7 +128,7 @@ def _check_inflated(name: str, item: Any, n_values: int) -> None:
 
     HDF5 inflates a chunk to its end. Only chunks that could have a gigabyte are inflated here.
     """
-    import h5py  # type: ignore[import-untyped]
+    import h5py
 
     limit = min(free_memory(), _UNINFLATED) // _MAX_INFLATION
     properties = item.id.get_create_plist()
@@ -157,13 +163,3 @@ def _inflated(data: bytes, allowed: int) -> int:
         n_bytes += len(inflater.decompress(data, _PIECE))
         data = inflater.unconsumed_tail
     return n_bytes
-
-
-def refuse_link(path: str, group: Any, name: str) -> None:
-    """Raise `InputError` if a member of an HDF5 file is a link to another file."""
-    import h5py
-
-    if isinstance(group, h5py.Group) and isinstance(
-        group.get(name, getlink=True), h5py.ExternalLink
-    ):
-        raise InputError(f"{path}, {name} is a link to another file; copy what it points to")

@@ -26,7 +26,6 @@ from dadagrad.data.ingest.array_checks import (
     check_npz,
     check_stored,
     readable,
-    refuse_link,
     refuse_too_large,
 )
 from dadagrad.data.reading.options import Options
@@ -204,8 +203,7 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
         group = h5py.File(path, "r")
         stored = os.path.getsize(path)
         for name in ("obs", "var", "X"):
-            refuse_link(path, group, name)
-            check_stored(path, group[name], stored)
+            check_stored(path, group, name, stored)
         obs, var = (anndata.io.read_elem(group[name]) for name in ("obs", "var"))
         kind = group["X"].attrs.get("encoding-type", "array")
         matrix = (
