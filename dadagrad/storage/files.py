@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from typing import cast
 
 from dadagrad.errors import InputError, MissingKey, StorageError
-from dadagrad.storage.store import Storage, open_regular
+from dadagrad.storage.store import N_REQUESTS, Storage, open_regular
 
 BUFFER_BYTES = 1 << 20
 """Bytes of a request to a store at least."""
@@ -33,6 +34,12 @@ def source_bytes(path: str) -> int:
     with suppress(MissingKey):
         return Storage(path).size("")
     return 0
+
+
+def total_bytes(paths: Sequence[str]) -> int:
+    """Size of several files; stores are asked for many sizes at a time."""
+    with ThreadPoolExecutor(N_REQUESTS) as pool:
+        return sum(pool.map(source_bytes, paths))
 
 
 def open_file(path: str, *, pipes: bool = False) -> io.BufferedReader:

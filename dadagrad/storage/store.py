@@ -43,7 +43,7 @@ LEFTOVER_SECONDS = 300.0
 
 _LEFTOVER = re.compile(r".+\.json#[0-9]+")  # as the local store of obstore names them
 _LARGE_BYTES = 1 << 20  # objects of more bytes are sent with a longer timeout
-_N_REQUESTS = 8  # requests in flight while several objects are read or written
+N_REQUESTS = 8  # requests in flight while several objects are read or written
 
 T = TypeVar("T")
 Keys: TypeAlias = list[str]  # `list` is a method below
@@ -282,7 +282,7 @@ class Storage:
         """Call `action` for each key and value, in parallel if each call is a round trip."""
         if self._policy is None or len(objects) < 2:
             return [action(key, value) for key, value in objects.items()]
-        with ThreadPoolExecutor(min(len(objects), _N_REQUESTS)) as pool:
+        with ThreadPoolExecutor(min(len(objects), N_REQUESTS)) as pool:
             return list(pool.map(action, objects.keys(), objects.values()))
 
     def _ask(self, action: str, key: str, call: Callable[[], T]) -> T:

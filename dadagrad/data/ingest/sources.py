@@ -53,7 +53,7 @@ from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, table_batches, to_table
 from dadagrad.data.tables.parquet import is_table
 from dadagrad.errors import InputError
-from dadagrad.storage.files import is_file, is_url, source_bytes
+from dadagrad.storage.files import is_file, is_url, source_bytes, total_bytes
 from dadagrad.summary import listed
 
 BlocksTask = Callable[[], Iterable[Block]]
@@ -141,7 +141,7 @@ class FileSource(Source):
             return
         if (stored := self.dataset(options.format)) is not None:
             yield from array_blocks(stored_source(stored, options), summary)
-            yield replace(NO_ROWS, source_bytes=sum(map(source_bytes, self.paths)))
+            yield replace(NO_ROWS, source_bytes=total_bytes(self.paths))
             return
         for path in self.paths:
             yield from array_blocks(open_arrays(path, options), summary)
@@ -161,7 +161,11 @@ class FileSource(Source):
         return open_datasets(self.paths)
 
     def _has_arrays(self, known: Format) -> bool:
-        return known in ARRAY_FORMATS and not all(map(is_table, self.paths))
+        return known in ARRAY_FORMATS and not self._are_tables
+
+    @cached_property
+    def _are_tables(self) -> bool:
+        return all(map(is_table, self.paths))
 
 
 def _read_all(tasks: tuple[Task, ...]) -> Iterator[Block]:
