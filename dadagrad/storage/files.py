@@ -13,8 +13,8 @@ from typing import cast
 from dadagrad.errors import InputError, MissingKey, StorageError
 from dadagrad.storage.store import N_REQUESTS, Storage, open_regular
 
-BUFFER_BYTES = 1 << 20
-"""Bytes of a request to a store at least."""
+BUFFER_BYTES, STREAM_BYTES = 1 << 18, 8 << 20
+"""Bytes of a request to a store at least: for a part of an object, and for one read in order."""
 
 
 def is_url(path: str) -> bool:
@@ -42,14 +42,17 @@ def total_bytes(paths: Sequence[str]) -> int:
         return sum(pool.map(source_bytes, paths))
 
 
-def open_file(path: str, *, pipes: bool = False) -> io.BufferedReader:
+def open_file(path: str, *, pipes: bool = False, in_order: bool = False) -> io.BufferedReader:
     """Open a file or an object to read from any position, or with `pipes` also what has none.
+
+    Few large requests fetch an object that is to be read `in_order`.
 
     Raises `InputError` for a pipe or a device, `OSError` for a file that cannot be opened, and
     `StorageError` for an object.
     """
     if is_url(path):
-        return io.BufferedReader(cast(io.RawIOBase, Storage(path).open("")), BUFFER_BYTES)
+        object_file = cast(io.RawIOBase, Storage(path).open(""))
+        return io.BufferedReader(object_file, STREAM_BYTES if in_order else BUFFER_BYTES)
     return open(path, "rb", opener=None if pipes else open_regular)
 
 

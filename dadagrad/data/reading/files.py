@@ -167,10 +167,11 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
     return [Range(path, start, min(start + range_bytes, size)) for start in starts]
 
 
-def _open(path: str) -> io.BufferedReader:
+def _open(source: Range) -> io.BufferedReader:
     """Open a file; standard input by its number, as a socket cannot be opened by name."""
-    by_number = path == _STDIN and not os.path.isfile(path)
-    return open(0, "rb", closefd=False) if by_number else open_file(path, pipes=True)
+    if source.path == _STDIN and not os.path.isfile(source.path):
+        return open(0, "rb", closefd=False)
+    return open_file(source.path, pipes=True, in_order=source.stop is None)
 
 
 def read_chunks(
@@ -184,7 +185,7 @@ def read_chunks(
     or cut short, or a line exceeds `MAX_LINE_BYTES`.
     """
     meter = meter or Meter()
-    with readable_file(source.path), _open(source.path) as file:
+    with readable_file(source.path), _open(source) as file:
         start, stop = source.start, source.stop
         read: _Reader = file.read
         if stop is None:
