@@ -193,5 +193,7 @@ def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageE
         remedy = {**full, EFBIG: "raise the limit (ulimit -f) or "}.get(number, "")
         hint = f"; {remedy}write elsewhere" if action == "write" else ""
         return StorageError, f"{os.strerror(number)}{hint}"
+    if re.search("Range request not supported|non-partial response", text):
+        return StorageError, "the server sends whole files only; copy the data to another place"
     endpoint = " and AWS_ENDPOINT_URL" * (scheme == "s3")
     return StorageError, f"{first_line(error).rstrip(' :')}; check the URL{endpoint}"

@@ -2,6 +2,9 @@
 
 import gzip
 import shutil
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import numpy as np
 import pandas
@@ -11,7 +14,7 @@ from helpers.processes import local_cluster
 from helpers.servers import BUCKET, moto_server, web_server
 
 import dadagrad
-from dadagrad import InputError
+from dadagrad import InputError, StorageError
 from dadagrad.storage.store import Storage
 
 FRAME = pandas.DataFrame(
@@ -82,6 +85,15 @@ def test_a_file_of_a_web_server_is_read(folder, tmp_path):
     assert model.digest == dadagrad.train(folder / "a.csv", **options_of("a.csv")).model.digest
 
 
+def test_a_server_that_sends_whole_files_only_is_named(folder):
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(StorageError, match=r"a\.csv: the server sends whole files only; copy"):
+            dadagrad.train(f"http://127.0.0.1:{server.server_port}/a.csv", label="rich")
+        server.shutdown()
+
+
 def test_a_line_that_is_wrong_is_named(url):
     Storage(url).put("wrong.csv", b"rich,age\n0,1\n1,2\n0,1,2\n")
     with pytest.raises(InputError, match=r"memory://raw/rows/wrong.csv, line 4"):
@@ -92,6 +104,9 @@ def test_what_is_not_there_is_named(url):
     for name in ("none.csv", "none*.csv"):
         with pytest.raises(InputError, match="there is no file memory://raw/rows/none"):
             dadagrad.train(f"{url}/{name}", label="rich")
+    with pytest.raises(InputError) as refused:
+        dadagrad.ingest("s3://bucket/*.csv?sig=SECRETKEY", "memory://raw/out")
+    assert "SECRETKEY" not in str(refused.value)
     Storage(url).put("a.npz", b"PK")
     with pytest.raises(InputError, match="npz is read from files; copy it to this machine"):
         dadagrad.train(f"{url}/a.npz")

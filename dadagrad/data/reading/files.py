@@ -115,9 +115,9 @@ def _objects_at(url: str) -> list[str]:
 
 
 def _is_zarr(url: str) -> bool:
-    return url.rstrip("/").endswith(".zarr") or (
-        "*" not in url and Storage(url).exists("zarr.json")
-    )
+    storage = Storage(url)  # refuses credentials in a URL
+    is_glob = "*" in url
+    return url.rstrip("/").endswith(".zarr") or (not is_glob and storage.exists("zarr.json"))
 
 
 @dataclass(frozen=True, slots=True)
