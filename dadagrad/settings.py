@@ -92,9 +92,10 @@ class Number:
     def convert(self, name: str, value: Any) -> Any:
         if (value is None and self.optional) or (isinstance(value, str) and value in self.words):
             return value
-        number = isinstance(value, int if self.whole else int | float)
-        if number and not isinstance(value, bool) and self._contains(value):
-            return value
+        plain = _plain(value)
+        number = isinstance(plain, int if self.whole else int | float)
+        if number and not isinstance(plain, bool) and self._contains(plain):
+            return plain
         words = "".join(f" or {word!r}" for word in self.words)
         raise InputError(f"{name} must be {self.phrase}{words}, not {value!r}")
 
@@ -218,8 +219,13 @@ class ClassWeights:
         return weights
 
 
+def _plain(value: Any) -> Any:
+    """A number of NumPy as one of Python; anything else as it is."""
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
 def _label_text(label: Any) -> str:
-    plain = label.item() if hasattr(label, "item") else label
+    plain = _plain(label)
     if isinstance(plain, bool):
         return str(plain).lower()
     return number_text(plain) if isinstance(plain, int | float) else str(plain)

@@ -100,7 +100,7 @@ def test_a_line_that_is_wrong_is_named(url):
         dadagrad.ingest(f"{url}/wrong.csv", "memory://raw/out", label="rich")
 
 
-def test_what_is_not_there_is_named(url):
+def test_missing_files_are_named(url):
     for name in ("none.csv", "none*.csv"):
         with pytest.raises(InputError, match="there is no file memory://raw/rows/none"):
             dadagrad.train(f"{url}/{name}", label="rich")

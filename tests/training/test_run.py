@@ -125,6 +125,14 @@ class TestRefused:
         with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1"):
             train(make_data(), CONFIG, **settings)
 
+    def test_numbers_of_numpy_are_numbers(self):
+        settings = {
+            "threads": np.int64(2),
+            "memory": np.int32(10**9),
+            "save_seconds": np.float32(2),
+        }
+        assert train(make_data(), CONFIG, **settings).complete
+
     @pytest.mark.parametrize(
         "settings",
         [{"save_seconds": -1}, {"save_seconds": math.nan}, {"save_every": 0}, {"keep": "x"}],
