@@ -24,9 +24,9 @@ def percent(share: float) -> str:
 
 def significant(value: float) -> str:
     """A loss with three significant digits, or all before the point."""
-    if 1e3 <= abs(value) < 1e6:
+    if 999.5 <= abs(value) < 1e6:
         return f"{value:,.0f}"
-    return f"{value:#.3g}".rstrip(".") if 1e-4 <= abs(value) < 1e3 else f"{value:.3g}"
+    return f"{value:#.3g}".rstrip(".") if 1e-4 <= abs(value) < 999.5 else f"{value:.3g}"
 
 
 def three(value: float) -> str:
