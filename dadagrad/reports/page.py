@@ -19,6 +19,7 @@ from dadagrad.model.model import Model
 from dadagrad.problem import has_classes
 from dadagrad.reports import sections
 from dadagrad.reports.document import TOP, Document, describe
+from dadagrad.settings import Number
 from dadagrad.storage.documents import strict_json
 from dadagrad.storage.output import output_file
 from dadagrad.summary import counted, duration, last_part, percent, short, utf8
@@ -73,6 +74,7 @@ def report(
     format = format or ("json" if str(out).lower().endswith(".json") else "html")
     if format not in ("html", "json"):
         raise InputError(f"format must be 'html' or 'json', not {format!r}")
+    Number(whole=True, minimum=0).convert("top", top)
     with nullcontext() if out is None else output_file(os.fspath(out), overwrite) as file:
         document = describe(run, holdout, top=top)
         text = page(document) if format == "html" else strict_json(document) + "\n"

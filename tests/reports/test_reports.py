@@ -224,11 +224,13 @@ def test_the_command_writes_a_page_and_does_not_replace_a_file(table, tmp_path):
     assert "is not a model or a folder of checkpoints" in missing.stderr
 
 
-def test_a_report_goes_to_any_store(table):
+def test_a_report_goes_to_any_store_in_the_form_that_is_asked_for(table):
     text = report(train(table, step_size=0.3), "memory://pages/report.html")
     assert Storage("memory://pages").get("report.html").decode() == text
     with pytest.raises(InputError, match="format must be"):
         report("memory://pages", format="pdf")
+    with pytest.raises(InputError, match="top must be a whole number of at least 0, not -1"):
+        report("memory://pages", top=-1)
 
 
 def test_labels_of_points_do_not_lie_on_one_another():
