@@ -71,17 +71,24 @@ def readable_file(path: str) -> Iterator[None]:
 def list_objects(url: str) -> list[str]:
     """URLs of the objects in a folder, or of those that fit a glob, sorted.
 
-    A ``*`` stands for a part of one name. Of a folder, names that begin with ``.`` or ``_``, the
-    notes of writers, are left out. A web server that lists nothing has none.
+    A ``*`` stands for a part of one name. A folder has its own objects, or where it has none those
+    of its folders; names that begin with ``.`` or ``_``, the notes of writers, are left out. A web
+    server that lists nothing has none.
     """
     names = url.rstrip("/").split("/")
     n_fixed = next((n for n, name in enumerate(names) if "*" in name), len(names))
     folder, pattern = "/".join(names[:n_fixed]), names[n_fixed:]
-    keys = Storage(folder).list_if_possible()
-    return [f"{folder}/{key}" for key in keys if _is_listed(key.split("/"), pattern)]
+    keys = [key.split("/") for key in Storage(folder).list_if_possible()]
+    keys = [key for key in keys if _fits(key, pattern)] if pattern else _of_folder(keys)
+    return ["/".join([folder, *key]) for key in keys]
 
 
-def _is_listed(names: list[str], pattern: list[str]) -> bool:
-    if not pattern:
-        return not any(name.startswith((".", "_")) for name in names)
-    return len(names) == len(pattern) and all(map(fnmatchcase, names, pattern))
+def _fits(key: list[str], pattern: list[str]) -> bool:
+    return len(key) == len(pattern) and all(map(fnmatchcase, key, pattern))
+
+
+def _of_folder(keys: list[list[str]]) -> list[list[str]]:
+    """The keys of sources that lie in no folder of a folder with sources."""
+    keys = [key for key in keys if not any(name.startswith((".", "_")) for name in key)]
+    folders = {tuple(key[:-1]) for key in keys}
+    return [key for key in keys if folders.isdisjoint(tuple(key[:n]) for n in range(len(key) - 1))]

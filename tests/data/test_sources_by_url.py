@@ -66,6 +66,17 @@ def test_a_model_has_the_bits_of_the_same_files_here(folder, url, name):
     assert here | {"seconds": 0} == there | {"seconds": 0}
 
 
+def test_a_folder_has_the_files_that_it_has_here(folder, tmp_path):
+    """Its own, and not those of folders beside them."""
+    for source, name in (("a.csv", "b.csv"), ("a.jsonl", "more/c.jsonl"), ("a.csv", "_old/a.csv")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(folder / source, tmp_path / name)
+    url = upload(tmp_path, "memory://mixed/rows")
+    for place in (str(tmp_path), f"{tmp_path}/more", url, f"{url}/more/"):
+        data = dadagrad.ingest(place, "memory://mixed/data", label="rich", overwrite=True)
+        assert data.rows == 300
+
+
 def test_workers_of_a_cluster_read_them_from_a_store(folder, tmp_path, monkeypatch):
     with moto_server(tmp_path) as server:
         server.set_environment(monkeypatch)
