@@ -15,7 +15,7 @@ from dadagrad.training.checkpoints import lease
 from dadagrad.training.checkpoints.lease import TakenOver
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.reader import CheckpointReader
-from dadagrad.training.checkpoints.shards import write_shard
+from dadagrad.training.checkpoints.shards import join_shards, write_shard
 from dadagrad.training.checkpoints.writer import CheckpointWriter
 
 both_kinds = pytest.mark.parametrize("kind", [Storage, Lax], ids=["create-only", "degraded"])
@@ -78,6 +78,13 @@ def test_others_write_no_parts_to_another_place(tmp_path):
         with pytest.raises(StorageError, match=r"other is another folder .*; choose one"):
             writer.submit(replace(snapshot(3), write_shards=write))
         assert not orphans(writer.url)
+
+
+def test_more_shards_than_four_digits_are_joined_in_their_order():
+    numbers = 9_998, 9_999, 10_000, 10_001
+    arrays = {f"shard-{n:04d}.averages": np.full((1, 1, 1), n) for n in reversed(numbers)}
+    joined = join_shards(arrays | {"intercept": np.zeros(1)})
+    assert joined["averages"].ravel().tolist() == list(numbers)
 
 
 def test_a_manifest_that_does_not_read_back_costs_no_older_checkpoint(caplog):

@@ -47,7 +47,7 @@ def is_of_shard(record: ArrayRecord) -> bool:
 def join_shards(arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
     """The same arrays, with those of shards joined."""
     parts: dict[str, list[AnyArray]] = defaultdict(list)
-    for name in sorted(arrays):
+    for name in sorted(arrays, key=lambda name: (len(name), name)):  # 9999 comes before 10000
         match = _NAME.fullmatch(name)
         parts[match[2] if match else name].append(arrays[name])
     return {
