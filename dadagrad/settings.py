@@ -92,7 +92,7 @@ class Number:
     def convert(self, name: str, value: Any) -> Any:
         if (value is None and self.optional) or (isinstance(value, str) and value in self.words):
             return value
-        plain = _plain(value)
+        plain = plain_number(value)
         number = isinstance(plain, int if self.whole else int | float)
         if number and not isinstance(plain, bool) and self._contains(plain):
             return plain
@@ -219,13 +219,13 @@ class ClassWeights:
         return weights
 
 
-def _plain(value: Any) -> Any:
+def plain_number(value: Any) -> Any:
     """A number of NumPy as one of Python; anything else as it is."""
     return value.item() if getattr(value, "shape", None) == () else value
 
 
 def _label_text(label: Any) -> str:
-    plain = _plain(label)
+    plain = plain_number(label)
     if isinstance(plain, bool):
         return str(plain).lower()
     return number_text(plain) if isinstance(plain, int | float) else str(plain)

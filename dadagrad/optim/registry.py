@@ -25,7 +25,7 @@ from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.settings import Choice, Number
+from dadagrad.settings import Choice, Number, plain_number
 
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
@@ -59,8 +59,7 @@ class Named:
             annotation, _, optional = str(each.type).partition(" | ")
             value = getattr(self, each.name)
             if annotation in KINDS and not (optional and value is None):
-                plain = value.item() if hasattr(value, "item") else value
-                KINDS[annotation].convert(f"{each.name} of {self.name}", plain)
+                KINDS[annotation].convert(f"{each.name} of {self.name}", value)
 
 
 class Registry(dict[str, type[T]]):
@@ -168,7 +167,7 @@ def _text(value: Any) -> str:
         return sha256(value.tobytes()).hexdigest()[:16]
     if isinstance(value, tuple):
         return "+".join(map(str, value))
-    return str(value.item() if hasattr(value, "item") else value)
+    return str(plain_number(value))
 
 
 @dataclass(frozen=True)
