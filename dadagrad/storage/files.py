@@ -13,8 +13,8 @@ from typing import cast
 from dadagrad.errors import InputError, MissingKey, StorageError
 from dadagrad.storage.store import N_REQUESTS, Storage, open_regular
 
-BUFFER_BYTES, STREAM_BYTES = 1 << 18, 8 << 20
-"""Bytes of a request to a store at least: for a part of an object, and for one read in order."""
+BUFFER_BYTES = 1 << 18
+"""Bytes of a request to a store at least, for a part of an object."""
 
 
 def is_url(path: str) -> bool:
@@ -42,17 +42,19 @@ def total_bytes(paths: Sequence[str]) -> int:
         return sum(pool.map(source_bytes, paths))
 
 
-def open_file(path: str, *, pipes: bool = False, in_order: bool = False) -> io.BufferedReader:
+def open_file(
+    path: str, *, pipes: bool = False, buffer_bytes: int = BUFFER_BYTES
+) -> io.BufferedReader:
     """Open a file or an object to read from any position, or with `pipes` also what has none.
 
-    Few large requests fetch an object that is to be read `in_order`.
+    An object is fetched in requests of at least `buffer_bytes`.
 
     Raises `InputError` for a pipe or a device, `OSError` for a file that cannot be opened, and
     `StorageError` for an object.
     """
     if is_url(path):
         object_file = cast(io.RawIOBase, Storage(path).open(""))
-        return io.BufferedReader(object_file, STREAM_BYTES if in_order else BUFFER_BYTES)
+        return io.BufferedReader(object_file, buffer_bytes)
     return open(path, "rb", opener=None if pipes else open_regular)
 
 

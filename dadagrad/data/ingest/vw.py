@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
 from dadagrad.data.ingest.lines import BAD_ID, Lines, as_float32, explain, number_problem, quote
-from dadagrad.data.reading.files import Range, read_chunks
+from dadagrad.data.reading.files import read_head
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
 from dadagrad.kernels import parsing
@@ -56,7 +56,7 @@ def needs_hashing(path: str) -> bool:
     """True unless all names in the first lines of a file are integers in a single namespace."""
     if not is_file(path):
         return True
-    head, _ = next(read_chunks(Range(path, 0, None), _HEAD_BYTES), (b"", 0))
+    head = read_head(path, _HEAD_BYTES)
     lines = Lines(head, path, 0, Options("vw", on_error="skip", no_labels=True))
     return lines.outcome == parsing.NEEDS_HASHING
 

@@ -167,11 +167,13 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
     return [Range(path, start, min(start + range_bytes, size)) for start in starts]
 
 
-def _open(source: Range) -> io.BufferedReader:
+def _open(source: Range, chunk_bytes: int) -> io.BufferedReader:
     """Open a file; standard input by its number, as a socket cannot be opened by name."""
     if source.path == _STDIN and not os.path.isfile(source.path):
         return open(0, "rb", closefd=False)
-    return open_file(source.path, pipes=True, in_order=source.stop is None)
+    if source.stop is None:  # read in order
+        return open_file(source.path, pipes=True, buffer_bytes=chunk_bytes)
+    return open_file(source.path, pipes=True)
 
 
 def read_chunks(
@@ -185,7 +187,7 @@ def read_chunks(
     or cut short, or a line exceeds `MAX_LINE_BYTES`.
     """
     meter = meter or Meter()
-    with readable_file(source.path), _open(source) as file:
+    with readable_file(source.path), _open(source, chunk_bytes) as file:
         start, stop = source.start, source.stop
         read: _Reader = file.read
         if stop is None:
@@ -197,6 +199,11 @@ def read_chunks(
         for chunk, offset in _whole_lines(source.path, read, start, stop, chunk_bytes):
             meter.position = file.tell() if file.seekable() else offset + len(chunk)
             yield chunk, offset
+
+
+def read_head(path: str, n_bytes: int) -> bytes:
+    """The first whole lines of a file, about `n_bytes`."""
+    return next(read_chunks(Range(path, 0, None), n_bytes), (b"", 0))[0]
 
 
 def count_lines(chunk: bytes) -> int:
@@ -255,7 +262,7 @@ def guess_format(path: str) -> Format:
         return "parquet"
     if not is_file(path):
         raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
-    head, _ = next(read_chunks(Range(path, 0, None), _READ_BYTES), (b"", 0))
+    head = read_head(path, _READ_BYTES)
     if head[:4] in _FORMAT_BY_MAGIC:
         return _FORMAT_BY_MAGIC[head[:4]]
     lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dadagrad.data.reading.files import Range, read_chunks
+from dadagrad.data.reading.files import read_head
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.tables.cells import Batch, columns_of_rows, flatten
 from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
@@ -104,7 +104,7 @@ def names_of_columns(path: str, options: Options) -> list[str]:
     """Names or numbers of the columns of a file of delimited text; none of another source."""
     if options.format not in ("csv", "text") or not is_file(path):
         return []
-    head, _ = next(read_chunks(Range(path, 0, None), HEAD_BYTES), (b"", 0))
+    head = read_head(path, HEAD_BYTES)
     return list(_layout(path, head, options, None, []).names) if head.strip() else []
 
 
