@@ -50,7 +50,6 @@ from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled, parsing
 from dadagrad.settings import Number
-from dadagrad.storage.files import total_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -263,7 +262,7 @@ def collect(
     Number(whole=True, minimum=1, optional=True).convert("n_features", n_features)
     if n_features is not None and n_features > MAX_FEATURES:
         raise InputError(f"n_features is {n_features}; it must be {MAX_FEATURES} or less")
-    n_source_bytes, done_bytes = total_bytes(source.paths), 0
+    done_bytes = 0
     kernels = _KERNELS.get(options.format)
     if kernels is not None and not any(map(is_compiled, kernels)):
         logger.info("compiling the reader of rows (once on this machine, a few seconds)")
@@ -272,7 +271,7 @@ def collect(
         nonlocal done_bytes
         done_bytes += n_bytes
         if progress is not None:
-            progress(done_bytes, n_source_bytes, n_rows)
+            progress(done_bytes, source.n_bytes, n_rows)
 
     pool = pool or WorkerPool(None)
     rows: ShuffledRows

@@ -33,7 +33,7 @@ from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.errors import InputError
 from dadagrad.settings import show_settings
 from dadagrad.storage.documents import from_plain, read_sealed
-from dadagrad.storage.files import is_url, total_bytes
+from dadagrad.storage.files import is_url
 from dadagrad.storage.store import Storage
 
 logger = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ def ingest(
         features=collected.schema.n_features,
         nnz=sum(partition.nnz for partition in partitions),
         partitions=len(partitions),
-        source_bytes=total_bytes(source.paths),
+        source_bytes=source.n_bytes,
         bytes=storage.n_bytes(),
         seconds=time.perf_counter() - started,
         skipped=summary.wrong_rows.n_rows,

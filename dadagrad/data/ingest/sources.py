@@ -84,6 +84,11 @@ class Source:
     paths: list[str] = []  # noqa: RUF012
     label: str | None = None
 
+    @cached_property
+    def n_bytes(self) -> int:
+        """Size of the files, compressed if they are; 0 of pipes and of rows in memory."""
+        return total_bytes(self.paths)
+
     def guess_format(self) -> Format:
         """Format of the rows; tables in memory are read as those in Parquet are."""
         return "parquet"
@@ -141,7 +146,7 @@ class FileSource(Source):
             return
         if (stored := self.dataset(options.format)) is not None:
             yield from array_blocks(stored_source(stored, options), summary)
-            yield replace(NO_ROWS, source_bytes=total_bytes(self.paths))
+            yield replace(NO_ROWS, source_bytes=self.n_bytes)
             return
         for path in self.paths:
             yield from array_blocks(open_arrays(path, options), summary)
