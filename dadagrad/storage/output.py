@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dadagrad.errors import InputError, StorageError
 from dadagrad.storage.backends import explain
+from dadagrad.storage.files import is_url
 from dadagrad.storage.store import Storage
 
 _STDOUT = ("-", "/dev/stdout")
@@ -25,7 +26,7 @@ def is_text_stream(url: str) -> bool:
     """Return True for standard output, a pipe, a socket or a device, which are not replaced."""
     if url in _STDOUT:
         return True
-    if "://" in url or not os.path.exists(url):
+    if is_url(url) or not os.path.exists(url):
         return False
     mode = os.stat(url).st_mode
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))

@@ -17,6 +17,7 @@ from typing import Any
 
 from dadagrad.errors import InputError
 from dadagrad.storage.documents import strict_json
+from dadagrad.storage.files import is_url
 from dadagrad.training.callbacks import BeginEvent, Callback, CheckpointEvent, EndEvent, RoundEvent
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class JsonLog(Callback):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         path = os.fspath(path)
-        if "://" in path:
+        if is_url(path):
             raise InputError(f"cannot write the log {path}, a URL; give a local file")
         self._path = os.path.abspath(os.path.expanduser(path))
         self._last = 0.0

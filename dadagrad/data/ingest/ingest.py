@@ -32,8 +32,8 @@ from dadagrad.data.views import join
 from dadagrad.data.zarr.writer import write_partition, write_root
 from dadagrad.errors import InputError
 from dadagrad.settings import show_settings
+from dadagrad.storage.backends import absolute
 from dadagrad.storage.documents import from_plain, read_sealed
-from dadagrad.storage.files import is_url
 from dadagrad.storage.store import Storage
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ def ingest(
     source = make_source(sources)
     given = source.paths
     if client is not None:  # workers have folders of their own
-        source.paths = [path if is_url(path) else os.path.abspath(path) for path in source.paths]
+        source.paths = list(map(absolute, source.paths))
     summary = plan_reading(source, options | {"keep_lines": True}, schema_of(like))
     storage = Storage(out)
     for url in (*source.paths, storage.url):

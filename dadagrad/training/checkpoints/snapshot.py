@@ -17,6 +17,7 @@ from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import SCALES, Problem
 from dadagrad.settings import Number
 from dadagrad.storage.backends import absolute
+from dadagrad.storage.files import is_url
 from dadagrad.training.callbacks import LearningCurve
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.shards import join_shards, stored_state
@@ -142,7 +143,7 @@ def lasting_url(data: Dataset) -> str | list[str]:
     if data.is_temporary:
         return IN_MEMORY
     urls = [
-        os.path.abspath(url) if "://" not in url and os.path.exists(url) else url
+        os.path.abspath(url) if not is_url(url) and os.path.exists(url) else url
         for url in (source.url for source in data.sources)
     ]
     return urls if len(urls) > 1 else urls[0]
