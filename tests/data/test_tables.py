@@ -293,7 +293,7 @@ def test_categoricals_are_categories_and_other_types_are_refused_by_name():
         (pandas.Series([2**70] * 6), "the table: .*too large"),
         (pandas.arrays.SparseArray(range(6)), r"the table: .*column c.*\.sparse\.to_dense\(\)"),
         (pandas.to_timedelta(range(6), unit="s"), "column 'c' is duration"),
-        ([[1.0]] * 6, "column 'c' is .*list"),
+        ([[[1.0]]] * 6, "column 'c' is .*list"),
     ):
         with pytest.raises(InputError, match=message):
             read_dataset(LABELS.assign(c=cells), label="y")

@@ -138,7 +138,7 @@ def test_a_value_of_a_feature_is_a_number(tmp_path, value):
 
 @pytest.mark.parametrize(
     ("name", "cell"),
-    [("tags", "good day"), ("tags", [1]), ("tags", 5), ("said", b"day"), ("job", ["cook"])],
+    [("tags", "good day"), ("tags", [1.5]), ("tags", 5), ("said", b"day"), ("job", ["cook"])],
 )
 def test_a_cell_of_a_row_has_the_kind_of_its_column(name, cell):
     model = dadagrad.train(FRAME, **TABLE | {"ignore": DATES}, **SETTINGS).model

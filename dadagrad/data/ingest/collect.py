@@ -302,7 +302,9 @@ def _learn_scales(
         sample = rows.sample(min(MAX_SAMPLE_ROWS, MAX_SAMPLE // n_numbers))
         scales = iter(learn_scale(sample, n_numbers, encoder.first_missing))
         columns = tuple(
-            Column(each.name, each.kind, *next(scales), each.offset) if each.is_number else each
+            Column(each.name, each.kind, *next(scales), each.offset, each.item)
+            if each.is_number
+            else each
             for each in columns
         )
     has_missing = summary.largest_id >= encoder.first_missing

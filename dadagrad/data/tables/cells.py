@@ -128,7 +128,9 @@ def suits(cells: pa.Array, kind: str) -> bool:
     if kind in ("day", "time"):
         return is_date(stored)
     if is_list(stored) and kind in ("text", "words"):
-        return is_text(stored.value_type) or bool(types.is_null(stored.value_type))
+        item = stored.value_type
+        is_word = is_text(item) or types.is_null(item)
+        return bool(is_word or (kind == "words" and types.is_integer(item)))
     return kind in ("category", "text") and is_value(stored)
 
 

@@ -27,6 +27,7 @@ from dadagrad.data.tables.cells import (
     to_texts,
     to_times,
 )
+from dadagrad.data.tables.lists import commonest_length, has_features, kind_of_lists
 from dadagrad.data.tables.scaling import scale_of
 from dadagrad.errors import InputError, name_options
 
@@ -70,7 +71,7 @@ class Column:
     The difference to the `offset` is rounded to float32. It is 0 unless numbers are far from 0.
 
     A column of few whole numbers, such as an age or the code of an industry, is a "code": a number,
-    and a category as well.
+    and a category as well. Each `item` of a column of lists of numbers is a column ``list.item``.
     """
 
     name: str
@@ -78,6 +79,12 @@ class Column:
     center: float = 0.0
     scale: float = 1.0
     offset: float = 0.0
+    item: int | None = None
+
+    @property
+    def source(self) -> str:
+        """Name of the column of the table that holds the cells."""
+        return self.name if self.item is None else self.name.rpartition(".")[0]
 
     @property
     def is_scaled(self) -> bool:
@@ -193,7 +200,10 @@ def learn_columns(
             f"{place}: --categories names the column {shown(name)}, which does not become features "
             "(see --label, --id, --weight, --columns, --ignore); leave it out of one of them"
         )
-    kinds: dict[str, Kind] = dict.fromkeys(categories, "category")
+    kinds: dict[str, Kind] = {
+        name: "words" if is_list(head.schema.field(name).type) else "category"
+        for name in categories
+    }
     if text is not None:
         kinds[text] = "text"
     chosen = {*kinds, *crossed}
@@ -205,7 +215,8 @@ def learn_columns(
         features = _informative(features, kinds, chosen, indexes, head, place)
     if label in features:
         raise InputError(f"{place}: --columns has the label {shown(label or '')}; leave it out")
-    if not features:
+    columns = [each for name in features for each in _columns(name, kinds[name], head.column(name))]
+    if not columns:
         is_unnamed = names[0].isdecimal() and head.num_rows
         first = str(head.column(0)[0].as_py()) if is_unnamed else names[0]
         listed = f"one column, {shown(first)}" if len(names) == 1 else "no other columns"
@@ -213,9 +224,8 @@ def learn_columns(
             f"{place}: the first row has {listed}; needed are a label and at least one feature "
             "(columns of text are separated by --delimiter)"
         )
-    columns = [Column(name, kinds[name]) for name in features]
     if options.scales_numbers:
-        columns = [_with_offset(each, head.column(each.name), numbers) for each in columns]
+        columns = [_with_offset(each, head.column(each.source), numbers) for each in columns]
     return tuple(columns), others
 
 
@@ -284,7 +294,7 @@ def _numbers(head: pa.RecordBatch, names: Sequence[str]) -> dict[str, _Numbers]:
 
 def _with_offset(column: Column, cells: pa.Array, numbers: Mapping[str, _Numbers]) -> Column:
     """`column` with the median of its first `cells` if they are far from 0 for their spread."""
-    if not column.is_number:
+    if not column.is_number or column.item is not None:
         return column
     values = to_days(to_times(cells)[0]) if column.is_date else numbers[column.name][0]
     center, scale = scale_of(values[np.isfinite(values)])
@@ -298,8 +308,8 @@ def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -
         return _kind_of_numbers(as_numbers[0])
     if is_date(kind):
         return _kind_of_dates(cells)
-    if is_list(kind) and (is_text(kind.value_type) or types.is_null(kind.value_type)):
-        return "words"
+    if has_features(kind):
+        return kind_of_lists(cells)
     if types.is_boolean(kind) or (types.is_dictionary(kind) and is_value(kind)):
         return "category"
     if types.is_null(kind):
@@ -332,6 +342,14 @@ def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -
     mean_words = sum(len(text.split()) for text in texts) / len(texts)
     several = 2 * len(set(texts)) >= len(texts)
     return "text" if several and mean_words >= _WORDS_OF_TEXT else "category"
+
+
+def _columns(name: str, kind: Kind, cells: pa.Array) -> list[Column]:
+    """The column, or those of the items of its lists of numbers."""
+    if kind != "number" or not is_list(cells.type):
+        return [Column(name, kind)]
+    items = range(commonest_length(cells))
+    return [Column(f"{name}.{item}", kind, item=item) for item in items]
 
 
 def _names_rows(cells: pa.Array) -> bool:
@@ -367,4 +385,7 @@ def column_from_json(plain: Any) -> Column:
     if not suits or not all(type(n) in (int, float) and np.isfinite(n) for n in numbers):
         raise InputError(f"{plain!r:.80} does not describe a column of a table")
     center, scale, offset = map(float, numbers)
-    return Column(plain["name"], plain["kind"], center, scale or 1.0, offset)
+    item = plain.get("item")
+    if item is not None and not (type(item) is int and plain["name"].endswith(f".{item}")):
+        raise InputError(f"{plain!r:.80} does not describe an item of a column of lists")
+    return Column(plain["name"], plain["kind"], center, scale or 1.0, offset, item)

@@ -65,6 +65,14 @@ class TableEncoder:
         return [column for column in self.columns if column.is_number]
 
     @cached_property
+    def lengths(self) -> dict[str, int | None]:
+        """Columns of the table that have features, and lengths of their lists of numbers."""
+        return {
+            column.source: None if column.item is None else column.item + 1
+            for column in self.columns
+        }
+
+    @cached_property
     def number_of(self) -> dict[str, int]:
         """Features of the numbers of columns, by the names of these."""
         return {column.name: number for number, column in enumerate(self.numbers)}
@@ -95,9 +103,10 @@ class TableEncoder:
             return {"format": "text"} | {name: getattr(self, name) for name in _PLAIN}
         names = (field.name for field in fields(self) if field.name not in _READING)
         plain = {name: getattr(self, name) for name in names}
-        keys = [field.name for field in fields(Column)]
-        plain["columns"] = [  # as in former versions without an offset
-            {key: getattr(each, key) for key in keys if key != "offset" or each.offset}
+        optional = {"offset": 0.0, "item": None}  # as in former versions
+        keys = [(field.name, optional.get(field.name, ...)) for field in fields(Column)]
+        plain["columns"] = [
+            {key: value for key, default in keys if (value := getattr(each, key)) != default}
             for each in self.columns
         ]
         plain["crosses"] = [list(cross) for cross in self.crosses]
@@ -136,8 +145,8 @@ class TableEncoder:
         return transform_values(block, binary=self.binary, norm=self.norm)
 
     def column_names(self) -> list[str]:
-        """Names of all columns that are read."""
-        names = [*(column.name for column in self.columns), self.label, self.row_name, self.weight]
+        """Names of all columns of the table that are read."""
+        names = [*self.lengths, self.label, self.row_name, self.weight]
         return [name for name in names if name is not None]
 
     def names_of_numbers(self) -> dict[int, str]:

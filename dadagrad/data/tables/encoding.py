@@ -33,7 +33,8 @@ from dadagrad.data.tables.cells import (
 )
 from dadagrad.data.tables.columns import PLURALS, Column, no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
-from dadagrad.data.tables.words import runs_of_words
+from dadagrad.data.tables.lists import holds_numbers, other_length, to_items
+from dadagrad.data.tables.words import hash_texts, runs_of_words
 from dadagrad.errors import InputError
 from dadagrad.kernels import parsing
 
@@ -73,6 +74,11 @@ class TableParser:
         return _Encoding(self.encoder, self.options, batch).block()
 
 
+def _read_together(column: Column) -> tuple[bool, str | None]:
+    """Equal for columns that are read together: those of numbers, and those of a list."""
+    return column.kind == "number", None if column.item is None else column.source
+
+
 class _Encoding:
     """The encoding of one batch: entries of cells, in columns, and texts as matrices."""
 
@@ -93,8 +99,11 @@ class _Encoding:
 
     def block(self) -> Block:
         encoder, n_rows = self.encoder, self.batch.table.num_rows
-        for are_plain, group in groupby(encoder.columns, lambda column: column.kind == "number"):
+        for (are_plain, name_of_lists), group in groupby(encoder.columns, _read_together):
             columns = list(group)
+            if name_of_lists is not None:
+                self._add_lists(name_of_lists, columns)
+                continue
             cells = self._cells(columns)
             if are_plain:
                 self._add_numbers(columns, cells, *to_matrix(cells))
@@ -138,22 +147,25 @@ class _Encoding:
         right: set[tuple[pa.DataType, str]] = set()
         chosen = []
         for column in columns:
-            if column.name not in self.positions:
-                raise self._missing(column.name)
-            cells = self.batch.table.column(self.positions[column.name])
+            cells = self._column(column.name)
             kind = cells.type, column.kind
             if kind not in right and not suits(cells, column.kind):
-                raise InputError(
-                    f"{self._source()}: column {shown(column.name)} is {cells.type}; the features "
-                    f"are those of {PLURALS[column.kind]}, so give a column of them"
-                )
+                raise self._unsuitable(column.name, cells, PLURALS[column.kind])
             right.add(kind)
             chosen.append(cells)
         return chosen
 
-    def _missing(self, name: str) -> InputError:
+    def _column(self, name: str) -> pa.Array:
         names = self.batch.table.schema.names
-        return no_column(names, name, "another file or the model", self._source())
+        if name not in self.positions:
+            raise no_column(names, name, "another file or the model", self._source())
+        return self.batch.table.column(self.positions[name])
+
+    def _unsuitable(self, name: str, cells: pa.Array, needed: str) -> InputError:
+        return InputError(
+            f"{self._source()}: column {shown(name)} is {cells.type}; the features are those of "
+            f"{needed}, so give a column of them"
+        )
 
     def _source(self) -> str:
         place = str(self.batch.place(0))
@@ -195,6 +207,15 @@ class _Encoding:
             self._add_parts_of_dates(column, times)
             self._add_numbers([column], [cells], to_days(times)[:, None], wrong[:, None])
 
+    def _add_lists(self, name: str, columns: Sequence[Column]) -> None:
+        """Add the columns of the items of a column of lists of numbers."""
+        cells, length = self._column(name), len(columns)
+        if not holds_numbers(cells):
+            raise self._unsuitable(name, cells, f"lists of {length:,} numbers")
+        numbers, wrong, others = to_items(cells, length)
+        self._refuse_rows(others, lambda row: other_length(shown(name), len(cells[row]), length))
+        self._add_numbers(columns, [cells] * length, numbers, wrong)
+
     def _add_numbers(
         self,
         columns: Sequence[Column],
@@ -228,18 +249,6 @@ class _Encoding:
 
         self._refuse_rows(wrong, problem)
 
-    def _hash(self, prefix: str, texts: pa.Array) -> NDArray[np.int64]:
-        """Signed hashes of ``prefix + text``."""
-        array = pc.cast(texts, pa.large_string())
-        offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset :][: len(array) + 1]
-        buffer = array.buffers()[2]
-        data = np.frombuffer(buffer, np.uint8) if buffer else np.zeros(0, np.uint8)
-        hashed = np.empty(len(array), np.int64)
-        if len(array):
-            coded_prefix = np.frombuffer(prefix.encode(), np.uint8)
-            parsing.hash_texts(coded_prefix, offsets, data, hashed)
-        return hashed
-
     def _note(self, prefix: str, texts: pa.Array, hashed: NDArray[np.int64]) -> None:
         if self.keep_names and len(texts):
             names = pc.binary_join_element_wise(prefix, texts, "")
@@ -255,9 +264,9 @@ class _Encoding:
         """
         codes, texts = to_categories(cells)
         texts = pc.replace_substring_regex(texts, WHOLE_NUMBER, r"\1")
-        hashed = self._hash(prefix, texts)
+        hashed = hash_texts(prefix, texts)
         for written, text in BOOLEANS.items():
-            same, other = self._hash(prefix, pa.array([text, written]))
+            same, other = hash_texts(prefix, pa.array([text, written]))
             hashed[hashed == other] = same
         features = self.encoder.features_of(hashed)
         occurs = np.bincount(codes, minlength=len(texts)) > 0
@@ -281,7 +290,7 @@ class _Encoding:
             cells = pa.nulls(len(cells), pa.list_(pa.string()))
         lengths = pc.fill_null(pc.list_value_length(cells), 0).to_numpy(zero_copy_only=False)
         codes, texts = to_categories(cells.flatten())
-        hashed = self._hash(prefix, texts)
+        hashed = hash_texts(prefix, texts)
         features = self.encoder.features_of(hashed)
         self._note(prefix, texts.slice(0, len(texts) - 1), hashed[:-1])
         rows, values = np.repeat(np.arange(len(lengths)), lengths), np.ones(len(codes), np.float32)
@@ -300,7 +309,7 @@ class _Encoding:
         values: list[NDArray[np.float32]] = []
         rows: list[NDArray[np.int64]] = []
         for runs, codes, numbers in runs_of_words(texts, encoder.ngrams):
-            hashed = self._hash(prefix, runs)
+            hashed = hash_texts(prefix, runs)
             self._note(prefix, runs, hashed)
             ids.append(encoder.features_of(hashed)[codes])
             values.append(np.where(hashed < 0, -1, 1).astype(np.float32)[codes])
@@ -337,14 +346,13 @@ class _Encoding:
             return np.zeros((table.num_rows, 0))
         if not table.num_rows:  # all were wrong, and lines of JSON without rows have no columns
             return np.zeros((0, 1))
-        if not is_there:
-            raise self._missing(name)
-        if not is_value(table.schema.field(name).type):
+        cells = self._column(name)
+        if not is_value(cells.type):
             raise InputError(
-                f"{self._source()}: the label, column {shown(name)}, is "
-                f"{table.schema.field(name).type}; it must be a number or a text"
+                f"{self._source()}: the label, column {shown(name)}, is {cells.type}; it must be "
+                "a number or a text"
             )
-        codes, texts = to_categories(table.column(name))
+        codes, texts = to_categories(cells)
         labels, has_label = to_labels(codes, texts)
         if to_predict:
             return labels
@@ -367,7 +375,7 @@ class _Encoding:
         name, table = self.encoder.weight, self.batch.table
         if name is None or name not in table.schema.names:
             if self.options.weight is not None and table.num_rows and name is not None:
-                raise self._missing(name)
+                self._column(name)
             return None
         cells = table.column(name)
         is_right = suits(cells, "number")

@@ -72,8 +72,7 @@ def _open_json(
         columns = list(batch.table.schema.names)
     else:
         _check_keys(encoder, columns, batch.table, path)
-    features = [column.name for column in encoder.columns]
-    read = partial(read_json, on_error=options.on_error, required=features)
+    read = partial(read_json, on_error=options.on_error, required=list(encoder.lengths))
     return TableParser(encoder, options, read), columns
 
 
@@ -87,9 +86,9 @@ def _open_delimited(
         batch = read_batch(head, layout, path=path, offset=0)
         encoder = learn_encoder(batch.table, options, path, by_number=True)
     names = frozenset(layout.names)
-    for column in encoder.columns:
-        if column.name not in names:
-            raise no_column(layout.names, column.name, "another file or the model", path)
+    for name in encoder.lengths:
+        if name not in names:
+            raise no_column(layout.names, name, "another file or the model", path)
     layout = replace(
         layout,
         numbers=frozenset(each.name for each in encoder.columns if each.kind in ("number", "code")),
@@ -184,7 +183,7 @@ def _check_keys(
     A key may be left out of rows where its value is missing: of all of them only with a warning. A
     key that is spelt otherwise, and that was not among the `columns` of the first file, is refused.
     """
-    names, needed = set(head.schema.names), [column.name for column in encoder.columns]
+    names, needed = set(head.schema.names), list(encoder.lengths)
     absent = [name for name in needed if name not in names]
     new = {_letters(name) for name in names.difference(columns)}
     for name in absent if head.num_rows else ():

@@ -59,7 +59,9 @@ class RowReader:
         self._numbers = encoder.numbers
         self._first = len(encoder.numbers)
         self._columns = [(column.name, column.kind) for column in encoder.columns]
-        self._nested = [name for name, _ in self._columns if "." in name]
+        self._sources = encoder.lengths
+        self._nested = [name for name in self._sources if "." in name]
+        self._lists = {name: length for name, length in self._sources.items() if length is not None}
         self._has_dates = any(column.is_date for column in encoder.columns)
         self._is_scaled = any(column.is_scaled for column in self._numbers)
         self._offsets = [column.offset for column in self._numbers]
@@ -73,8 +75,10 @@ class RowReader:
                 row = row | {name: _inner(row, name) for name in self._nested if name not in row}
             if self._has_dates:
                 return self._read_by_arrow(row)
-            ids, values = self._read_numbers(row)
             try:
+                for name, length in self._lists.items():
+                    row = row | _items(name, length, row[name])
+                ids, values = self._read_numbers(row)
                 self._add_others(row, ids, values)
             except _OtherKind:
                 return self._read_by_arrow(row)
@@ -83,7 +87,7 @@ class RowReader:
         return finish_entries(ids, values, binary=encoder.binary, norm=encoder.norm)
 
     def _read_by_arrow(self, row: Mapping[str, Any]) -> Entries:
-        row = {name: row[name] for name, _ in self._columns}
+        row = {name: row[name] for name in self._sources}
         try:
             table = columns_of_rows([row])
         except (pa.ArrowException, OverflowError) as error:
@@ -145,7 +149,7 @@ class RowReader:
                 if not math.isnan(number):
                     ids.append(first + (hashes[name] & mask))
             elif kind == "words":
-                words = [f"{name}={_category(word)}" for word in _texts(row[name])]
+                words = [f"{name}={_category(word)}" for word in _texts(row[name], str | int)]
                 ids += [first + (abs(murmur(word)) & mask) for word in words]
             elif kind == "text":
                 prefix = "" if encoder.is_text else f"{name}="
@@ -190,11 +194,22 @@ def sign_of_names(space: FeatureSpace, names: Iterable[str | None]) -> list[floa
     ]
 
 
-def _texts(cell: Any) -> Any:
-    """Items of a list of texts, of which some may be missing; none of a missing list."""
+def _items(name: str, length: int, cell: Any) -> dict[str, Any]:
+    """Cells of the columns of the items of a list of numbers."""
+    if is_missing(cell) or (isinstance(cell, _LISTS) and not len(cell)):
+        cell = [None] * length
+    if not isinstance(cell, _LISTS) or len(cell) != length:
+        raise _OtherKind
+    return {f"{name}.{item}": number for item, number in enumerate(cell)}
+
+
+def _texts(cell: Any, kind: Any = str) -> Any:
+    """Items of a list, of a kind or missing; none of a missing list."""
     if is_missing(cell):
         return ()
-    if isinstance(cell, _LISTS) and all(isinstance(each, str) or is_missing(each) for each in cell):
+    if isinstance(cell, _LISTS) and all(
+        isinstance(each, kind) or is_missing(each) for each in cell
+    ):
         return cell
     raise _OtherKind
 

@@ -1,4 +1,4 @@
-"""Words of texts, and runs of neighbouring words, as `HashingVectorizer` of scikit-learn has them.
+"""Words of texts, runs of neighbouring words and hashes, as scikit-learn's `HashingVectorizer`.
 
 A word has at least two letters, digits or underscores, and is taken in lower case. The bytes of
 many texts are compared with a table, all at once. Texts with other letters than those of ASCII are
@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from dadagrad.kernels import parsing
 
 _IN_WORDS = np.zeros(256, np.bool_)
 _IN_WORDS[list(b"abcdefghijklmnopqrstuvwxyz0123456789_")] = True
@@ -73,6 +75,18 @@ def _words(texts: Sequence[str]) -> tuple[pa.Array, NDArray[np.int64], NDArray[n
     ends = np.searchsorted(begins, np.cumsum([len(text) + 1 for text in encoded]))
     distinct, codes = _distinct(words)
     return pc.cast(distinct, pa.string()), codes, ends
+
+
+def hash_texts(prefix: str, texts: pa.Array) -> NDArray[np.int64]:
+    """Signed hashes of ``prefix + text``."""
+    array = pc.cast(texts, pa.large_string())
+    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset :][: len(array) + 1]
+    buffer = array.buffers()[2]
+    data = np.frombuffer(buffer, np.uint8) if buffer else np.zeros(0, np.uint8)
+    hashed = np.empty(len(array), np.int64)
+    if len(array):
+        parsing.hash_texts(np.frombuffer(prefix.encode(), np.uint8), offsets, data, hashed)
+    return hashed
 
 
 def _distinct(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
