@@ -32,7 +32,7 @@ def learn_scale(sample: Block, n_numbers: int, first_missing: int) -> list[tuple
     The center is the median, and the scale that of a normal distribution with these quartiles. A
     column that is mostly one number has the mean deviation of the others as its scale.
     """
-    dense = np.zeros((sample.n_rows, n_numbers), np.float64)
+    dense = np.zeros((sample.n_rows, n_numbers), np.float64, order="F")  # sorted by column
     rows = np.repeat(np.arange(sample.n_rows), np.diff(sample.indptr))
     is_number, is_missing = sample.ids < n_numbers, sample.ids >= first_missing
     values = np.ones(sample.nnz, np.float32) if sample.values is None else sample.values
