@@ -74,9 +74,7 @@ def test_a_list_of_another_length_is_refused_by_its_row(tmp_path, suffix):
     lists = VECTORS[:20].tolist()
     lists[7].append(1.0)
     path = write(tmp_path, table_of(lists), suffix)
-    with pytest.raises(
-        InputError, match=r"(line|row) 8.*'e' holds a list of 4.*lists of 3"
-    ):
+    with pytest.raises(InputError, match=r"(line|row) 8.*'e' holds a list of 4.*lists of 3"):
         read_dataset(path)
     assert read_dataset(path, on_error="skip").n_rows == 19
 
@@ -142,3 +140,9 @@ def test_a_model_predicts_one_row_as_it_does_many():
         assert np.allclose(model.decision_function(rows[0]), together[0])
         with pytest.raises(InputError, match=r"'e' holds a list of 2 numbers.*lists of 3"):
             model.decision_function(rows[0] | {"e": [1.0, 2.0]})
+
+
+def test_vectors_of_spark_are_refused_with_other_ways_to_write_them():
+    vector = {"type": 0, "size": 9, "indices": [3, 7], "values": [1.0, 2.0]}
+    with pytest.raises(InputError, match=r"'features' holds vectors of Spark ML.*libsvm"):
+        read_dataset(pa.Table.from_pylist([{"features": vector, "label": 1}]))

@@ -36,6 +36,7 @@ HEAD_BYTES = 1 << 20
 """Bytes of the first rows, from which kinds of columns are learned."""
 BATCH_ROWS = 1 << 14
 """Rows of a table of columns that are encoded together."""
+_VECTOR = {"type", "size", "indices", "values"}  # fields of a vector of Spark ML
 
 
 def open_text(
@@ -175,6 +176,17 @@ def learn_encoder(
     )
 
 
+def _refuse_vectors(schema: pa.Schema, place: str) -> None:
+    """Refuse vectors of Spark ML, of which the fields are no columns of features."""
+    for field in schema:
+        if pa.types.is_struct(field.type) and {each.name for each in field.type} == _VECTOR:
+            raise InputError(
+                f"{place}: column {shown(field.name)} holds vectors of Spark ML; write them as "
+                "svmlight, with df.write.format('libsvm'), or as lists of numbers, with "
+                "vector_to_array"
+            )
+
+
 def _check_keys(
     encoder: TableEncoder, columns: Iterable[str], head: pa.RecordBatch, path: str
 ) -> None:
@@ -224,6 +236,7 @@ def to_table(frame: Any, name: str) -> pa.Table:
 
 def table_batches(table: pa.Table, name: str, first: int = 0) -> Iterator[Batch]:
     """Rows of a table; messages count from `first`, in memory from 0 as pandas does."""
+    _refuse_vectors(table.schema, name)
     table = flatten(table)
     table = table.rename_columns([str(column) for column in table.column_names])
     check_distinct_columns(table.column_names, name)
