@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
-from typing import cast
+from typing import TypeVar, cast
 
 from dadagrad.errors import InputError, MissingKey, StorageError
 from dadagrad.storage.store import N_REQUESTS, Storage, open_regular
+
+T = TypeVar("T")
 
 BUFFER_BYTES = 1 << 18
 """Bytes of a request to a store at least, for a part of an object."""
@@ -36,10 +38,10 @@ def source_bytes(path: str) -> int:
     return 0
 
 
-def total_bytes(paths: Sequence[str]) -> int:
-    """Size of several files; stores are asked for many sizes at a time."""
+def map_files(answer: Callable[[str], T], paths: Sequence[str]) -> list[T]:
+    """The answer about each of several files; stores are asked about many at a time."""
     with ThreadPoolExecutor(N_REQUESTS) as pool:
-        return sum(pool.map(source_bytes, paths))
+        return list(pool.map(answer, paths))
 
 
 def open_file(

@@ -26,7 +26,7 @@ from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest import readers, sources
 from dadagrad.data.ingest.ingest import IngestReport, ingest
 from dadagrad.data.reading import files
-from dadagrad.data.reading.files import guess_format
+from dadagrad.data.reading.names import guess_format
 from dadagrad.data.views import check_features
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import shutil
+from collections import Counter
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -121,3 +122,20 @@ def test_missing_files_are_named(url):
     Storage(url).put("a.npz", b"PK")
     with pytest.raises(InputError, match="npz is read from files; copy it to this machine"):
         dadagrad.train(f"{url}/a.npz")
+
+
+@pytest.mark.parametrize(("suffix", "limit"), [("csv", 4), ("csv.gz", 4), ("parquet", 8)])
+def test_a_small_file_takes_few_requests(folder, tmp_path, monkeypatch, suffix, limit):
+    urls, n_requests, ask = [], Counter(), Storage._ask
+    for number in range(20):
+        store = Storage("memory://raw/small")
+        store.put(f"{number:02}.{suffix}", (folder / f"a.{suffix}").read_bytes())
+        urls.append(f"memory://raw/small/{number:02}.{suffix}")
+
+    def count(self, action, key, call):
+        n_requests[self.url] += 1
+        return ask(self, action, key, call)
+
+    monkeypatch.setattr(Storage, "_ask", count)
+    dadagrad.ingest(urls, tmp_path / "d", label="rich")
+    assert max(n_requests[url] for url in urls[1:]) <= limit

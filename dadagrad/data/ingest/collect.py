@@ -33,7 +33,7 @@ from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, store_runs
 from dadagrad.data.labels import LabelTable, keep_class_names
-from dadagrad.data.reading.files import names_format
+from dadagrad.data.reading.names import names_format
 from dadagrad.data.reading.options import (
     MATRIX_FORMATS,
     OPTIONS,
@@ -271,7 +271,7 @@ def collect(
         nonlocal done_bytes
         done_bytes += n_bytes
         if progress is not None:
-            progress(done_bytes, source.n_bytes, n_rows)
+            progress(done_bytes, sum(source.sizes), n_rows)
 
     pool = pool or WorkerPool(None)
     rows: ShuffledRows

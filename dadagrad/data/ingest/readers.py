@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,9 @@ import pyarrow as pa
 from dadagrad.data.blocks import Block, compact, transform_values
 from dadagrad.data.ingest import arrays, svmlight, vw
 from dadagrad.data.ingest.summary import SourceSummary
-from dadagrad.data.parquet.footer import RowGroup
+from dadagrad.data.parquet.footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import (
+    COMPRESSED_NAME,
     TASK_BYTES,
     Meter,
     Range,
@@ -24,6 +26,7 @@ from dadagrad.data.reading.files import (
 )
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.delimited import check_distinct_columns, cut_at_rows
+from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import (
     HEAD_BYTES,
@@ -33,7 +36,7 @@ from dadagrad.data.tables.formats import (
     table_batches,
 )
 from dadagrad.data.tables.parquet import parquet_groups, parquet_table
-from dadagrad.storage.files import source_bytes
+from dadagrad.storage.files import open_file, source_bytes
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
 
@@ -49,23 +52,31 @@ LINE_PARSERS: dict[str, Parser] = {"svmlight": svmlight.parse, "vw": vw.parse}
 
 
 def file_tasks(
-    paths: list[str], summary: SourceSummary, *, whole_streams: bool = False
+    paths: list[str], sizes: list[int], summary: SourceSummary, *, whole_streams: bool = False
 ) -> Iterator[Task]:
-    """Tasks that read files of text and tables; each file is opened here for its first rows.
+    """Tasks that read files of text and tables, of these sizes in bytes (0 for pipes).
 
-    A file that can only be read from its beginning is read here, or with `whole_streams` by one
-    task. Kinds of columns are learned from the first large file: a small one may not show them.
+    A small file is opened and read by one task, once the columns are known. A larger one is opened
+    here for its first rows, and one that can only be read from its beginning is read here, or with
+    `whole_streams` by one task. Kinds of columns are learned from the first large file: a small one
+    may not show them.
     """
     options = summary.options
     is_parquet = options.format == "parquet"
     tasks = _parquet_tasks if is_parquet else partial(_text_tasks, whole_streams=whole_streams)
     if summary.encoder is None and options.format not in LINE_PARSERS:
-        largest = max(paths, key=lambda path: min(source_bytes(path), HEAD_BYTES))
+        capped = [min(size, HEAD_BYTES) for size in sizes]
+        largest = paths[capped.index(max(capped))]
         if largest != paths[0]:
             summary.columns = names_of_columns(paths[0], options)
             next(tasks(largest, 0, summary), None)
-    for number, path in enumerate(paths):
-        yield from tasks(path, number, summary)
+    for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        limit = TASK_BYTES // 4 if COMPRESSED_NAME.search(path) else TASK_BYTES
+        is_known = options.format in LINE_PARSERS or (number > 0 and summary.columns)
+        if is_known and 0 < size <= limit:
+            yield Task(number, 0, _parse_whole(path, size, summary))
+        else:
+            yield from tasks(path, number, summary)
 
 
 def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator[Block]:
@@ -122,6 +133,48 @@ class Task:
             yield replace(compact(block), origin=(self.file, self.number, number))
 
 
+def _open_chunks(
+    path: str, chunks: Chunks, options: Options, encoder: TableEncoder | None, columns: list[str]
+) -> tuple[Parser, Chunks, list[str]] | None:
+    """Parser of a file by its first rows, its chunks of whole rows, and its columns.
+
+    It is None for a file without rows, such as a compressed one of no bytes, or of blank lines.
+    """
+    if options.format in LINE_PARSERS:
+        return partial(_parse_lines, options=options), chunks, columns
+    first, offset = next(chunks, (b"", 0))
+    if not first.strip() and not any(chunk.strip() for chunk, _ in chunks):
+        return None
+    parse, columns = open_text(path, first, options, encoder, columns)
+    return parse, _whole_rows(parse, path, chain([(first, offset)], chunks)), columns
+
+
+def _parse_whole(path: str, size: int, summary: SourceSummary) -> Callable[[], Iterator[Block]]:
+    """A function that yields the blocks of a small file."""
+    options, encoder = _current_options(summary), summary.encoder
+    if options.format == "parquet" and encoder is not None:
+        return partial(_parse_table_file, TableParser(encoder, options), path, size)
+    return partial(_parse_text_file, path, size, options, encoder, summary.columns)
+
+
+def _parse_text_file(
+    path: str, size: int, options: Options, encoder: TableEncoder | None, columns: list[str]
+) -> Iterator[Block]:
+    chunks = read_chunks(Range(path, 0, None), TASK_BYTES)
+    if (opened := _open_chunks(path, chunks, options, encoder, columns)) is not None:
+        parse, chunks, _ = opened
+        for number, (chunk, offset) in enumerate(chunks):
+            yield from _parse_chunk(parse, path, chunk, offset, 0 if number else size)
+
+
+def _parse_table_file(parse: TableParser, path: str, size: int) -> Iterator[Block]:
+    with open_file(path, buffer_bytes=size) as opened:
+        file = io.BytesIO(opened.read())
+    groups = [group for group in read_row_groups(file, path) if group.n_rows]
+    for number, group in enumerate(groups):
+        yield from _parse_group(parse, path, group, 0 if number else size, file)
+
+
 def _text_tasks(
     path: str, file: int, summary: SourceSummary, *, whole_streams: bool
 ) -> Iterator[Task]:
@@ -134,14 +187,11 @@ def _text_tasks(
         replace(ranges[0], stop=None), TASK_BYTES, meter, at_once=options.to_predict
     )
     can_seek = ranges[0].stop is not None
-    if options.format in LINE_PARSERS:
-        parse: Parser = partial(_parse_lines, options=options)
-    else:
-        first, offset = next(chunks, (b"", 0))
-        if not first.strip() and not any(chunk.strip() for chunk, _ in chunks):
-            return  # a compressed file of no bytes, or blank lines
-        parse, columns = open_text(path, first, options, summary.encoder, summary.columns)
-        chunks = _whole_rows(parse, path, chain([(first, offset)], chunks))
+    opened = _open_chunks(path, chunks, options, summary.encoder, summary.columns)
+    if opened is None:
+        return
+    parse, chunks, columns = opened
+    if isinstance(parse, TableParser):
         summary.encoder = parse.encoder
         if file == 0 or not summary.columns:
             summary.columns = columns
@@ -165,10 +215,15 @@ def _text_tasks(
 
 
 def _current(parse: Any, summary: SourceSummary) -> Any:
-    """`parse` without names if there are too many of them."""
-    if not isinstance(parse, TableParser) or not summary.too_many_names:
-        return parse
-    return replace(parse, options=replace(parse.options, keep_names=False))
+    """`parse` with the `_current_options`."""
+    is_table = isinstance(parse, TableParser)
+    return replace(parse, options=_current_options(summary)) if is_table else parse
+
+
+def _current_options(summary: SourceSummary) -> Options:
+    """The options, without names if there are too many of them."""
+    options = summary.options
+    return replace(options, keep_names=False) if summary.too_many_names else options
 
 
 def learn_table(heads: Iterable[pa.Table], place: str, summary: SourceSummary) -> TableParser:
@@ -202,7 +257,9 @@ def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Tas
         yield Task(file, number, partial(_parse_group, parse_now, path, group, n_bytes))
 
 
-def _parse_group(parse: TableParser, path: str, group: RowGroup, n_bytes: int) -> list[Block]:
-    table = parquet_table(path, group, parse.encoder.column_names())
+def _parse_group(
+    parse: TableParser, path: str, group: RowGroup, n_bytes: int, file: BinaryIO | None = None
+) -> list[Block]:
+    table = parquet_table(path, group, parse.encoder.column_names(), file)
     *others, last = map(parse.encode, table_batches(table, path, group.first + 1))
     return [*others, replace(last, source_bytes=n_bytes)]

@@ -40,12 +40,7 @@ from dadagrad.data.ingest.readers import (
 )
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import BlockTask, WorkerPool
-from dadagrad.data.reading.files import (
-    expand,
-    guess_format,
-    local_path,
-    names_format,
-)
+from dadagrad.data.reading.names import expand, guess_format, local_path, names_format
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
 from dadagrad.data.rows import check_length
 from dadagrad.data.tables.cells import column_of_labels
@@ -53,7 +48,7 @@ from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, table_batches, to_table
 from dadagrad.data.tables.parquet import is_table
 from dadagrad.errors import InputError
-from dadagrad.storage.files import is_file, is_url, source_bytes, total_bytes
+from dadagrad.storage.files import is_file, is_url, map_files, source_bytes
 from dadagrad.summary import listed
 
 BlocksTask = Callable[[], Iterable[Block]]
@@ -85,9 +80,9 @@ class Source:
     label: str | None = None
 
     @cached_property
-    def n_bytes(self) -> int:
-        """Size of the files, compressed if they are; 0 of pipes and of rows in memory."""
-        return total_bytes(self.paths)
+    def sizes(self) -> list[int]:
+        """Sizes of the files in bytes, compressed if they are; 0 of pipes."""
+        return map_files(source_bytes, self.paths)
 
     def guess_format(self) -> Format:
         """Format of the rows; tables in memory are read as those in Parquet are."""
@@ -123,8 +118,9 @@ class FileSource(Source):
     def guess_format(self) -> Format:
         first, *others = self.paths
         known = guess_format(first)
-        for path in (path for path in others if names_format(path) or os.path.isdir(path)):
-            if (other := guess_format(path)) != known:
+        for path in others:
+            may_differ = os.path.isdir(path) or names_format(path) not in (None, known)
+            if may_differ and (other := guess_format(path)) != known:
                 raise InputError(
                     f"{first} is {known} and {path} is {other}; files that are read together have "
                     "one format: make a dataset of each with `dadagrad ingest` (of the second with "
@@ -133,20 +129,23 @@ class FileSource(Source):
         return known
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlocksTask] | None:
-        if self._has_arrays(summary.options.format) or not all(map(is_file, self.paths)):
+        sizes = zip(self.paths, self.sizes, strict=True)
+        are_files = (size > 0 or is_file(path) for path, size in sizes)
+        if self._has_arrays(summary.options.format) or not all(are_files):
             return None
-        tasks = file_tasks(self.paths, summary, whole_streams=True)
+        tasks = file_tasks(self.paths, self.sizes, summary, whole_streams=True)
         groups = iter(lambda: tuple(itertools.islice(tasks, _GROUP_TASKS)), ())
         return (partial(_read_all, group) for group in groups)
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         options = summary.options
         if not self._has_arrays(options.format):
-            yield from chain.from_iterable(run(_parse, file_tasks(self.paths, summary)))
+            tasks = file_tasks(self.paths, self.sizes, summary)
+            yield from chain.from_iterable(run(_parse, tasks))
             return
         if (stored := self.dataset(options.format)) is not None:
             yield from array_blocks(stored_source(stored, options), summary)
-            yield replace(NO_ROWS, source_bytes=self.n_bytes)
+            yield replace(NO_ROWS, source_bytes=sum(self.sizes))
             return
         for path in self.paths:
             yield from array_blocks(open_arrays(path, options), summary)
@@ -170,7 +169,7 @@ class FileSource(Source):
 
     @cached_property
     def _are_tables(self) -> bool:
-        return all(map(is_table, self.paths))
+        return all(map_files(is_table, self.paths))
 
 
 def _read_all(tasks: tuple[Task, ...]) -> Iterator[Block]:
@@ -365,7 +364,7 @@ def _is_raw_path(path: str) -> bool:
         with suppress(InputError):  # a dataset or its place may be empty
             files = expand(path)
         path = next(filter(names_format, files), path)
-    is_known = names_format(path) if is_url(path) else os.path.exists(path)
+    is_known = bool(names_format(path)) if is_url(path) else os.path.exists(path)
     if not is_known or os.path.isdir(path):
         return False
     return not path.endswith((".parquet", ".pq")) or is_table(path)

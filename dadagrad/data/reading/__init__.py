@@ -1,1 +1,1 @@
-"""Options to read sources of rows, and their text files as chunks of whole lines."""
+"""Names of sources, options to read them, and text files as chunks of whole lines."""

@@ -1,23 +1,22 @@
-"""Source files: names, formats, and text as chunks of whole lines, decompressed."""
+"""Files of text as chunks of whole lines, decompressed."""
 
 from __future__ import annotations
 
-import glob
 import io
 import lzma
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, TypeAlias
 
 import pyarrow as pa
 
-from dadagrad.data.reading.options import FORMATS, Format
 from dadagrad.errors import InputError, lacks_memory
-from dadagrad.storage.backends import path_of_url
-from dadagrad.storage.files import is_file, is_url, list_objects, open_file, readable_file
-from dadagrad.storage.store import Storage
+from dadagrad.storage.files import (
+    open_file,
+    readable_file,
+)
 
 MAX_LINE_BYTES = 1 << 28
 """Longest line of a text file; a longer one means that the file is not text."""
@@ -27,97 +26,13 @@ TASK_BYTES = 4 << 20
 
 COMPRESSED_NAME = re.compile(r"\.(gz|bz2|xz|zst)$")
 
-_STDIN = "/dev/stdin"
+STDIN = "/dev/stdin"
+"""Path of standard input."""
+
 _READ_BYTES = 1 << 20
 _MAX_XZ_MEMORY = 1 << 28  # bytes: xz -9 takes 65 MB, and a header can ask for 4 GB
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAX_MAGIC = max(map(len, _MAGIC))
-_SUFFIXES: dict[str, Format] = {
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".vw": "vw",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".h5ad": "anndata",
-    ".npz": "npz",
-}
-_DELIMITED = (".csv", ".tsv", ".tab", ".arff")
-_FORMAT_BY_MAGIC: dict[bytes, Format] = {
-    b"PAR1": "parquet",
-    b"PK\x03\x04": "npz",
-    b"\x89HDF": "anndata",
-}
-_SVMLIGHT_LINE = re.compile(
-    # A label, or, in rows to be predicted, a feature at once.
-    r"\s*([-+.\deE]+(,[-+.\deE]+)*|qid:\d+|\d+:[-+.\deE]+)"
-    r"(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)*\s*(#.*)?"
-)
-_VW_LINE = re.compile(r"\s*([-+.\deE]+\s+){0,3}('?\S+)?\s*\|.*")
-
-
-def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Files that `sources` name: files, globs and folders (see `_files_in`), also by URL.
-
-    Zarr stores (folders ``.zarr``, or with Zarr's metadata in them) stay as they are.
-    """
-    if isinstance(sources, str | os.PathLike):
-        sources = [sources]
-    files: list[str] = []
-    for source in map(local_path, sources):
-        source = _STDIN if source == "-" else source
-        missing = f"there is no file {source}" if source else "an empty name was given"
-        if is_url(source):
-            named = _objects_at(source)
-        elif os.path.isdir(source):
-            named, missing = _files_in(source), f"the folder {source} has no files in it"
-        elif os.path.exists(source):
-            named = [source]
-        else:
-            matches = sorted(glob.glob(source, recursive=True))
-            named = [m for m in matches if not os.path.isdir(m) or m.endswith(".zarr")]
-        if not named:
-            raise InputError(f"{missing}; give files, folders or globs")
-        files += named
-    if not files:
-        raise InputError("no source was given; give files, folders or globs")
-    return files
-
-
-def local_path(source: str | os.PathLike[str]) -> str:
-    """The path of a file, also of a ``file://`` URL; other URLs stay as they are."""
-    name = os.fspath(source)
-    return path_of_url(name) if name.startswith("file://") else os.path.expanduser(name)
-
-
-def _files_in(folder: str) -> list[str]:
-    """The files of a folder, sorted; where it has only folders, as ``year=2024``, their files."""
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError as error:
-        raise InputError(
-            f"cannot list the files in {folder}: {error.strerror}; check its owner, or name files"
-        ) from error
-    if folder.rstrip("/").endswith(".zarr") or {"zarr.json", ".zgroup"} & set(names):
-        return [folder]
-    paths = [os.path.join(folder, name) for name in names if not name.startswith((".", "_"))]
-    files = [path for path in paths if os.path.isfile(path)]
-    return files or [file for path in filter(os.path.isdir, paths) for file in _files_in(path)]
-
-
-def _objects_at(url: str) -> list[str]:
-    """The object at a URL; those in it if it is a folder, or those that fit it if it is a glob."""
-    if _is_zarr(url):
-        return [url]
-    return list_objects(url) or ([url] if is_file(url) else [])
-
-
-def _is_zarr(url: str) -> bool:
-    storage = Storage(url)  # refuses credentials in a URL
-    is_glob = "*" in url
-    return url.rstrip("/").endswith(".zarr") or (not is_glob and storage.exists("zarr.json"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +71,7 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
     range. An empty file has none.
     """
     whole = [Range(path, 0, None)]
-    exists = path == _STDIN or (os.path.exists(path) and not os.path.isdir(path))
+    exists = path == STDIN or (os.path.exists(path) and not os.path.isdir(path))
     if exists and not os.path.isfile(path):
         return whole  # a pipe: bytes read from it here would be lost
     with readable_file(path), open_file(path) as file:
@@ -169,7 +84,7 @@ def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
 
 def _open(source: Range, chunk_bytes: int) -> io.BufferedReader:
     """Open a file; standard input by its number, as a socket cannot be opened by name."""
-    if source.path == _STDIN and not os.path.isfile(source.path):
+    if source.path == STDIN and not os.path.isfile(source.path):
         return open(0, "rb", closefd=False)
     if source.stop is None:  # read in order
         return open_file(source.path, pipes=True, buffer_bytes=chunk_bytes)
@@ -241,46 +156,6 @@ class Place:
 def place(path: str, chunk: bytes, offset: int, position: int) -> Place:
     """Return the place of ``chunk[position]``; `offset` is that of the chunk in its file."""
     return Place(path, offset, position, chunk.count(b"\n", 0, position))
-
-
-def _suffix(path: str) -> str:
-    """End of the name of a file, without that of its compression."""
-    return os.path.splitext(COMPRESSED_NAME.sub("", path.lower().rstrip("/")))[1]
-
-
-def names_format(path: str) -> bool:
-    """True if the name of a file says what it holds, in a format that has such names."""
-    return _suffix(path) in (*_SUFFIXES, *_DELIMITED)
-
-
-def guess_format(path: str) -> Format:
-    """Format of a source, by its name, or else by its first line."""
-    suffix = _suffix(path)
-    if suffix in _SUFFIXES:
-        return _SUFFIXES[suffix]
-    if os.path.isdir(path) or (is_url(path) and _is_zarr(path)):
-        return "parquet"
-    if not is_file(path):
-        raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
-    head = read_head(path, _READ_BYTES)
-    if head[:4] in _FORMAT_BY_MAGIC:
-        return _FORMAT_BY_MAGIC[head[:4]]
-    lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
-    first = lines[0].removesuffix("\r") if lines else ""
-    if suffix in _DELIMITED or "\t" in first:
-        return "csv"
-    if first.startswith(("{", "[")):
-        return "jsonl"
-    if first and _SVMLIGHT_LINE.fullmatch(first):
-        return "svmlight"
-    if _VW_LINE.fullmatch(first):
-        return "vw"
-    if "," in first:
-        return "csv"
-    evidence = f"its first line is {first[:60]!r}" if first else "it is empty"
-    raise InputError(
-        f"cannot tell the format of {path}: {evidence}; give one with --format {'|'.join(FORMATS)}"
-    )
 
 
 def _compression(head: bytes) -> str | None:

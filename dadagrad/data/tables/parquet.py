@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
+from typing import BinaryIO
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -33,16 +35,21 @@ def parquet_groups(path: str) -> list[RowGroup]:
         return read_row_groups(file, path)
 
 
-def parquet_table(path: str, group: RowGroup, columns: list[str] | None = None) -> pa.Table:
-    """A row group; only `columns` are read, if given.
+def parquet_table(
+    path: str,
+    group: RowGroup,
+    columns: list[str] | None = None,
+    file: BinaryIO | None = None,
+) -> pa.Table:
+    """A row group of a file, which may be open; only `columns` are read, if given.
 
     Folders named ``column=value`` are columns of texts, as Hive, Spark, Dask and Arrow write them.
     Raises `CorruptionError` for bytes that cannot be decoded.
     """
     keys = _folder_columns(path)
     stored = None if columns is None else [name for name in columns if name not in keys]
-    with open_file(path) as file:
-        table = read_row_group(file, group, f"{path}, row group {group.number}", stored)
+    with open_file(path) if file is None else nullcontext(file) as opened:
+        table = read_row_group(opened, group, f"{path}, row group {group.number}", stored)
     for name, value in keys.items():
         if columns is None or name in columns:
             others = [other for other in table.column_names if other != name]

@@ -1,0 +1,146 @@
+"""Names of sources: the files that they stand for, and the formats of these."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+
+from dadagrad.data.reading.files import COMPRESSED_NAME, STDIN, read_head
+from dadagrad.data.reading.options import FORMATS, Format
+from dadagrad.errors import InputError
+from dadagrad.storage.backends import path_of_url
+from dadagrad.storage.files import is_file, is_url, list_objects, map_files
+from dadagrad.storage.store import Storage
+
+_HEAD_BYTES = 1 << 20
+_SUFFIXES: dict[str, Format] = {
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".vw": "vw",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".h5ad": "anndata",
+    ".npz": "npz",
+}
+_DELIMITED = (".csv", ".tsv", ".tab", ".arff")
+_FORMAT_BY_MAGIC: dict[bytes, Format] = {
+    b"PAR1": "parquet",
+    b"PK\x03\x04": "npz",
+    b"\x89HDF": "anndata",
+}
+_SVMLIGHT_LINE = re.compile(
+    # A label, or, in rows to be predicted, a feature at once.
+    r"\s*([-+.\deE]+(,[-+.\deE]+)*|qid:\d+|\d+:[-+.\deE]+)"
+    r"(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)*\s*(#.*)?"
+)
+_VW_LINE = re.compile(r"\s*([-+.\deE]+\s+){0,3}('?\S+)?\s*\|.*")
+
+
+def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Files that `sources` name: files, globs and folders (see `_files_in`), also by URL.
+
+    Zarr stores (folders ``.zarr``, or with Zarr's metadata in them) stay as they are.
+    """
+    if isinstance(sources, str | os.PathLike):
+        sources = [sources]
+    files: list[str] = []
+    names = [STDIN if source == "-" else local_path(source) for source in sources]
+    urls = list(filter(is_url, names))
+    objects = dict(zip(urls, map_files(_objects_at, urls), strict=True))
+    for source in names:
+        missing = f"there is no file {source}" if source else "an empty name was given"
+        if source in objects:
+            named = objects[source]
+        elif os.path.isdir(source):
+            named, missing = _files_in(source), f"the folder {source} has no files in it"
+        elif os.path.exists(source):
+            named = [source]
+        else:
+            matches = sorted(glob.glob(source, recursive=True))
+            named = [m for m in matches if not os.path.isdir(m) or m.endswith(".zarr")]
+        if not named:
+            raise InputError(f"{missing}; give files, folders or globs")
+        files += named
+    if not files:
+        raise InputError("no source was given; give files, folders or globs")
+    return files
+
+
+def local_path(source: str | os.PathLike[str]) -> str:
+    """The path of a file, also of a ``file://`` URL; other URLs stay as they are."""
+    name = os.fspath(source)
+    return path_of_url(name) if name.startswith("file://") else os.path.expanduser(name)
+
+
+def _files_in(folder: str) -> list[str]:
+    """The files of a folder, sorted; where it has only folders, as ``year=2024``, their files."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise InputError(
+            f"cannot list the files in {folder}: {error.strerror}; check its owner, or name files"
+        ) from error
+    if folder.rstrip("/").endswith(".zarr") or {"zarr.json", ".zgroup"} & set(names):
+        return [folder]
+    paths = [os.path.join(folder, name) for name in names if not name.startswith((".", "_"))]
+    files = [path for path in paths if os.path.isfile(path)]
+    return files or [file for path in filter(os.path.isdir, paths) for file in _files_in(path)]
+
+
+def _objects_at(url: str) -> list[str]:
+    """The object at a URL; those in it if it is a folder, or those that fit it if it is a glob."""
+    if _is_zarr(url) or (names_format(url) and is_file(url)):
+        return [url]
+    return list_objects(url) or ([url] if is_file(url) else [])
+
+
+def _is_zarr(url: str) -> bool:
+    storage = Storage(url)  # refuses credentials in a URL
+    may_be_zarr = "*" not in url and not names_format(url)
+    return url.rstrip("/").endswith(".zarr") or (may_be_zarr and storage.exists("zarr.json"))
+
+
+def _suffix(path: str) -> str:
+    """End of the name of a file, without that of its compression."""
+    return os.path.splitext(COMPRESSED_NAME.sub("", path.lower().rstrip("/")))[1]
+
+
+def names_format(path: str) -> Format | None:
+    """Format of a file by its name, if it has a name of a format."""
+    suffix = _suffix(path)
+    return "csv" if suffix in _DELIMITED else _SUFFIXES.get(suffix)
+
+
+def guess_format(path: str) -> Format:
+    """Format of a source, by its name, or else by its first line."""
+    suffix = _suffix(path)
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    if os.path.isdir(path) or (is_url(path) and _is_zarr(path)):
+        return "parquet"
+    if not is_file(path):
+        raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
+    head = read_head(path, _HEAD_BYTES)
+    if head[:4] in _FORMAT_BY_MAGIC:
+        return _FORMAT_BY_MAGIC[head[:4]]
+    lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
+    first = lines[0].removesuffix("\r") if lines else ""
+    if suffix in _DELIMITED or "\t" in first:
+        return "csv"
+    if first.startswith(("{", "[")):
+        return "jsonl"
+    if first and _SVMLIGHT_LINE.fullmatch(first):
+        return "svmlight"
+    if _VW_LINE.fullmatch(first):
+        return "vw"
+    if "," in first:
+        return "csv"
+    evidence = f"its first line is {first[:60]!r}" if first else "it is empty"
+    raise InputError(
+        f"cannot tell the format of {path}: {evidence}; give one with --format {'|'.join(FORMATS)}"
+    )
