@@ -156,8 +156,8 @@ class _Encoding:
         return chosen
 
     def _column(self, name: str) -> pa.Array:
-        names = self.batch.table.schema.names
         if name not in self.positions:
+            names = list(self.positions)
             raise no_column(names, name, "another file or the model", self._source())
         return self.batch.table.column(self.positions[name])
 
