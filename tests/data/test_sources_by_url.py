@@ -21,7 +21,7 @@ from dadagrad.storage.store import Storage
 FRAME = pandas.DataFrame(
     {"rich": np.arange(300) % 2, "job": np.arange(300) % 3, "age": np.arange(300) % 7 - 3.5}
 ).replace({"job": {0: "cook", 1: "nurse", 2: "pilot"}})
-NAMES = ["a.csv", "a.csv.gz", "a.jsonl", "a.parquet", "folders", "part-*.csv", "a.svm", "list"]
+NAMES = ["a", "a.csv", "a.csv.gz", "a.jsonl", "a.parquet", "folders", "part-*.csv", "a.svm", "list"]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,7 @@ def folder(tmp_path_factory):
     FRAME.to_json(folder / "a.jsonl", orient="records", lines=True)
     FRAME.to_parquet(folder / "a.parquet", index=False, row_group_size=100)
     FRAME.to_parquet(folder / "folders", index=False, partition_cols=["job"])
+    shutil.copy(folder / "a.csv", folder / "a")
     for number in range(2):
         shutil.copy(folder / "a.csv", folder / f"part-{number}.csv")
     rows = zip(FRAME.rich, FRAME.age, strict=True)

@@ -364,7 +364,7 @@ def _is_raw_path(path: str) -> bool:
         with suppress(InputError):  # a dataset or its place may be empty
             files = expand(path)
         path = next(filter(names_format, files), path)
-    is_known = bool(names_format(path)) if is_url(path) else os.path.exists(path)
+    is_known = names_format(path) or is_file(path) if is_url(path) else os.path.exists(path)
     if not is_known or os.path.isdir(path):
         return False
     return not path.endswith((".parquet", ".pq")) or is_table(path)
