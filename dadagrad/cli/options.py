@@ -141,7 +141,7 @@ def grouped(group: str) -> Callable[..., Callable[[Command], Command]]:
     return partial(click.option, cls=GroupedOption, group=group)
 
 
-class SettingType(click.ParamType[Any]):
+class SettingType(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
     """Argument that is checked and converted by a setting of `TrainConfig`."""
 
     def __init__(self, name: str, kind: Kind) -> None:

@@ -173,7 +173,9 @@ def chunks(kind, lines):
     fragments = st.sampled_from(FRAGMENTS[kind]) | st.sampled_from(TOKENS)
     right = st.lists(lines.map(str.encode), max_size=5).map(b"\n".join)
     spoilt = st.lists(fragments, max_size=25).map(b"".join) | st.binary(max_size=60)
-    return right | spoilt | st.tuples(right, spoilt).map(b"\n".join)
+    chunks = right | spoilt | st.tuples(right, spoilt).map(b"\n".join)
+    wide = b"\xff\xfe", b"\xfe\xff"  # UTF-16 is refused as a whole
+    return chunks.filter(lambda chunk: b"\0" not in chunk[:4] and not chunk.startswith(wide))
 
 
 def check_rows(kind, chunk):

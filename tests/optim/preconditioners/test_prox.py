@@ -80,6 +80,7 @@ def assert_solves_its_linear_system(weights, h, pull, l1):
     assert distance <= 1e-10 * np.sqrt(exact @ h @ exact)
 
 
+@pytest.mark.filterwarnings("ignore:Values in x were outside bounds")  # of the solver
 @given(
     preconditioner=preconditioners,
     regularizer=st.sampled_from(
