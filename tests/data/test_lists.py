@@ -86,6 +86,13 @@ def test_a_wrong_item_is_refused_by_its_row_and_name():
         read_dataset(table_of(lists))
 
 
+def test_a_column_with_the_name_of_an_item_is_refused():
+    table = table_of(VECTORS).append_column("e.1", pa.array(VECTORS[:, 0]))
+    with pytest.raises(InputError, match=r"each item of its lists, names the column 'e\.1' twice"):
+        read_dataset(table)
+    assert read_dataset(table, ignore="e.1").schema.n_features == 3
+
+
 def test_lists_of_ids_are_words():
     lists = [[3, 99], [3], [], [7, 3, 3]]
     texts = [list(map(str, each)) for each in lists]

@@ -150,6 +150,8 @@ def learn_encoder(
 ) -> TableEncoder:
     """The transformation of a table that begins with these rows."""
     columns, others = learn_columns(head, options, place, by_number=by_number)
+    with_items = f"{place}, with a column for each item of its lists,"
+    check_distinct_columns([column.name for column in columns], with_items)
     kinds = {column.name: column for column in columns}
     for cross in options.cross:
         for name in cross:
