@@ -69,6 +69,21 @@ def test_an_empty_list_is_a_missing_one():
     assert np.array_equal(dense(table_of(lists)), dense(table_of(missing)))
 
 
+@pytest.mark.parametrize("first", [[None, None, None], [None, None, 1.5]], ids=str)
+def test_lines_of_json_may_begin_with_missing_items(tmp_path, first):
+    table = table_of([first, *VECTORS[1:].tolist()], pa.list_(pa.float64()))
+    assert np.array_equal(dense(write(tmp_path, table, "jsonl")), dense(table))
+
+
+def test_all_lists_of_a_file_of_json_may_hold_missing_items(tmp_path):
+    data = read_dataset(table_of(VECTORS))
+    path = write(tmp_path, table_of([[None] * 3] * 2), "jsonl")
+    missing = read_dataset(table_of([None] * 2), like=data)
+    assert np.array_equal(
+        dense_dataset(read_dataset(path, like=data))[0], dense_dataset(missing)[0]
+    )
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_list_of_another_length_is_refused_by_its_row(tmp_path, suffix):
     lists = VECTORS[:20].tolist()

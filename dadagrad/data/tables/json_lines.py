@@ -14,7 +14,7 @@ from pyarrow import types
 
 from dadagrad.data.blocks import MAX_NOTES
 from dadagrad.data.reading.files import Place
-from dadagrad.data.tables.cells import Batch, flatten
+from dadagrad.data.tables.cells import Batch, columns_of_rows, flatten
 from dadagrad.data.tables.delimited import NOT_UTF8, check_distinct_columns
 from dadagrad.errors import InputError, OnError
 
@@ -93,11 +93,24 @@ def _parse(lines: bytes) -> pa.Table:
     """
     reading = pa_json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     table = pa_json.read_json(pa.BufferReader(lines), reading)
+    try:
+        table.validate()
+    except pa.ArrowInvalid:  # it counts nulls wrongly if the first list begins with several
+        return _parse_slowly(lines)
     schema = pa.schema([field.with_type(_without_times(field.type)) for field in table.schema])
     if schema == table.schema:
         return table
     parsing = pa_json.ParseOptions(explicit_schema=schema)
     return pa_json.read_json(pa.BufferReader(lines), reading, parsing)
+
+
+def _parse_slowly(lines: bytes) -> pa.Table:
+    """A table of JSON objects, one a line, parsed without Arrow's reader."""
+    try:
+        rows = list(map(json.loads, lines.split(b"\n")))
+        return pa.Table.from_batches([columns_of_rows(rows)])
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise pa.ArrowInvalid(str(error)) from None
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:
