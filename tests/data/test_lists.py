@@ -123,6 +123,13 @@ def test_categories_makes_words_of_lists_of_one_length():
     assert np.array_equal(dense(table_of(lists), **options), dense(table_of(texts), hash_bits=8))
 
 
+@pytest.mark.parametrize(("option", "role"), [("label", "label"), ("id", "names of rows")])
+def test_a_list_is_neither_a_label_nor_a_name(option, role):
+    table = table_of(VECTORS).append_column("age", pa.array(VECTORS[:, 0]))
+    with pytest.raises(InputError, match=f"the {role}, column 'e', (is|are) .*list"):
+        read_dataset(table, **{option: "e"})
+
+
 @pytest.mark.parametrize("others", [["red"], 4, [["red"]]], ids=str)
 def test_another_file_needs_lists_of_numbers(others):
     data = read_dataset(table_of(VECTORS))

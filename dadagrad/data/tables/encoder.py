@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,16 @@ class TableEncoder:
     def numbers(self) -> list[Column]:
         """Columns of numbers and dates, which have features of their own."""
         return [column for column in self.columns if column.is_number]
+
+    @cached_property
+    def groups(self) -> list[list[Column]]:
+        """Columns that are read together: neighbours of numbers, the items of a list, or one."""
+
+        def group_of(column: Column) -> tuple[bool, str]:
+            is_plain = column.kind == "number" and column.item is None
+            return column.item is None, "" if is_plain else column.source
+
+        return [list(group) for _, group in groupby(self.columns, group_of)]
 
     @cached_property
     def lengths(self) -> dict[str, int | None]:

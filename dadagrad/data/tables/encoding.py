@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -74,11 +73,6 @@ class TableParser:
         return _Encoding(self.encoder, self.options, batch).block()
 
 
-def _read_together(column: Column) -> tuple[bool, str | None]:
-    """Equal for columns that are read together: those of numbers, and those of a list."""
-    return column.kind == "number", None if column.item is None else column.source
-
-
 class _Encoding:
     """The encoding of one batch: entries of cells, in columns, and texts as matrices."""
 
@@ -99,17 +93,14 @@ class _Encoding:
 
     def block(self) -> Block:
         encoder, n_rows = self.encoder, self.batch.table.num_rows
-        for (are_plain, name_of_lists), group in groupby(encoder.columns, _read_together):
-            columns = list(group)
-            if name_of_lists is not None:
-                self._add_lists(name_of_lists, columns)
-                continue
-            cells = self._cells(columns)
-            if are_plain:
+        for columns in encoder.groups:
+            if columns[0].item is not None:
+                self._add_lists(columns[0].source, columns)
+            elif columns[0].kind == "number":
+                cells = self._cells(columns)
                 self._add_numbers(columns, cells, *to_matrix(cells))
             else:
-                for column, cells_of_column in zip(columns, cells, strict=True):
-                    self._add_column(column, cells_of_column)
+                self._add_column(columns[0], *self._cells(columns))
         for cross in encoder.crosses:
             self._add_cross(cross)
         labels, weights = self._labels(), self._weights()
@@ -395,5 +386,11 @@ class _Encoding:
         name = self.encoder.row_name
         if name is None or name not in self.batch.table.schema.names:
             return None
-        codes, texts = to_categories(self.batch.table.column(name))
+        cells = self.batch.table.column(name)
+        if pa.types.is_nested(cells.type):
+            raise InputError(
+                f"{self._source()}: the names of rows, column {shown(name)}, are {cells.type}; "
+                "they must be numbers or texts"
+            )
+        codes, texts = to_categories(cells)
         return np.asarray(texts.to_numpy(zero_copy_only=False)[codes])
