@@ -108,6 +108,15 @@ def test_a_column_with_the_name_of_an_item_is_refused():
     assert read_dataset(table, ignore="e.1").schema.n_features == 3
 
 
+@pytest.mark.parametrize(
+    ("lists", "kind"), [([[1.5]], "lists of numbers"), ([[3], [3, 4]], "words")], ids=str
+)
+def test_a_cross_takes_no_lists(lists, kind):
+    table = table_of(lists).append_column("job", pa.array(["cook"] * len(lists)))
+    with pytest.raises(InputError, match=f"cross= names the column 'e' of {kind}; it takes cat"):
+        read_dataset(table, cross="job:e")
+
+
 def test_lists_of_ids_are_words():
     lists = [[3, 99], [3], [], [7, 3, 3]]
     texts = [list(map(str, each)) for each in lists]

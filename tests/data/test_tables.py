@@ -248,6 +248,10 @@ def test_wrong_choices_are_explained(options, message):
         dense(FRAME, **options)
 
 
+def test_a_cross_names_columns_by_number_too():
+    assert np.array_equal(dense(FRAME, cross="1:2"), dense(FRAME, cross="job:zip"))
+
+
 def test_a_table_may_have_thousands_of_columns(tmp_path):
     values = np.random.default_rng(0).integers(-9, 10, (12, 3000)) / 4
     frame = pandas.DataFrame(values, columns=[f"c{number}" for number in range(3000)])

@@ -194,7 +194,7 @@ def learn_columns(
     else:
         features = [name for name in names if name not in others]
     features = [name for name in dict.fromkeys(features) if name not in ignored]
-    crossed = {name for cross in options.cross for name in cross}
+    crossed = {find("--cross", name) for cross in options.cross for name in cross}
     for name in categories.difference(features, crossed):
         raise InputError(
             f"{place}: --categories names the column {shown(name)}, which does not become features "

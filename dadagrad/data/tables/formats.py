@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,14 @@ import pyarrow as pa
 from dadagrad.data.reading.files import read_head
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.tables.cells import Batch, columns_of_rows, flatten
-from dadagrad.data.tables.columns import find_column, learn_columns, no_column, shown
+from dadagrad.data.tables.columns import (
+    PLURALS,
+    Column,
+    find_column,
+    learn_columns,
+    no_column,
+    shown,
+)
 from dadagrad.data.tables.delimited import (
     Layout,
     check_distinct_columns,
@@ -152,15 +160,7 @@ def learn_encoder(
     columns, others = learn_columns(head, options, place, by_number=by_number)
     with_items = f"{place}, with a column for each item of its lists,"
     check_distinct_columns([column.name for column in columns], with_items)
-    kinds = {column.name: column for column in columns}
-    for cross in options.cross:
-        for name in cross:
-            find_column(list(kinds), name, "--cross", place)
-            if not kinds[name].is_category:
-                raise InputError(
-                    f"{place}: --cross names the column {shown(name)} of {kinds[name].kind}s; it "
-                    "takes categories (--categories reads a column of numbers as categories)"
-                )
+    crosses = _crosses(columns, options, place, head.schema.names)
     if options.ngrams > 1 and all(column.kind != "text" for column in columns):
         raise InputError(
             f"{place}: --ngrams is {options.ngrams}, and no column looks like text; name one with "
@@ -170,12 +170,33 @@ def learn_encoder(
     return TableEncoder(
         columns,
         (options.hash_bits or DEFAULT_HASH_BITS) if hashed else None,
-        options.cross,
+        crosses,
         options.ngrams,
         options.binary,
         options.norm,
         *others,
     )
+
+
+def _crosses(
+    columns: Iterable[Column], options: Options, place: str, names: Sequence[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Crosses of categories by the `names` of their columns; refuse other columns."""
+    of_source = {column.source: column for column in columns}
+    crosses = [
+        [find_column(names, name, "--cross", place) for name in each] for each in options.cross
+    ]
+    for name in chain.from_iterable(crosses):
+        if name not in of_source:
+            raise no_column(list(of_source), name, "--cross", place)
+        column = of_source[name]
+        if not column.is_category:
+            kind = PLURALS[column.kind] if column.item is None else "lists of numbers"
+            raise InputError(
+                f"{place}: --cross names the column {shown(name)} of {kind}; it takes categories "
+                "(--categories reads a column of numbers as categories)"
+            )
+    return tuple(map(tuple, crosses))
 
 
 def _refuse_vectors(schema: pa.Schema, place: str) -> None:
