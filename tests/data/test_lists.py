@@ -2,7 +2,10 @@
 
 import json
 
+import dask
+import dask.dataframe as dd
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -115,6 +118,15 @@ def test_a_cross_takes_no_lists(lists, kind):
     table = table_of(lists).append_column("job", pa.array(["cook"] * len(lists)))
     with pytest.raises(InputError, match=f"cross= names the column 'e' of {kind}; it takes cat"):
         read_dataset(table, cross="job:e")
+
+
+def test_lists_that_dask_made_texts_are_refused():
+    frame = pandas.DataFrame({"e": list(VECTORS), "label": LABELS})
+    with pytest.raises(InputError, match=r"'e' holds texts of lists.*such as '\["):
+        read_dataset(dd.from_pandas(frame, npartitions=2))
+    with dask.config.set({"dataframe.convert-string": False}):
+        data = read_dataset(dd.from_pandas(frame, npartitions=2))
+    assert list(data.names(np.arange(3)).values()) == ["e.0", "e.1", "e.2"]
 
 
 def test_lists_of_ids_are_words():

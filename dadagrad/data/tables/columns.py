@@ -27,7 +27,7 @@ from dadagrad.data.tables.cells import (
     to_texts,
     to_times,
 )
-from dadagrad.data.tables.lists import commonest_length, has_features, kind_of_lists
+from dadagrad.data.tables.lists import are_lists, commonest_length, has_features, kind_of_lists
 from dadagrad.data.tables.scaling import scale_of
 from dadagrad.errors import InputError, name_options
 
@@ -332,6 +332,12 @@ def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -
             f"{place}: column {shown(name)} holds numbers with commas or signs, such as "
             f"{shown(signed[0].as_py())}; write them with a point, and without separators of "
             "thousands, currencies and percent signs, or read the column with --categories"
+        )
+    if len(filled) and are_lists(filled):
+        raise InputError(
+            f"{place}: column {shown(name)} holds texts of lists of numbers, such as "
+            f"{shown(filled[0].as_py())}; give lists, as in Parquet and JSON lines (Dask makes "
+            "texts unless dataframe.convert-string is False), or read words with --text-column"
         )
     if not np.isnan(numbers).all() or not len(filled):
         return "category"

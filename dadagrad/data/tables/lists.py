@@ -13,6 +13,10 @@ from pyarrow import types
 from dadagrad.data.parquet.columns import is_list, is_text
 from dadagrad.data.tables.cells import is_number, to_numbers
 
+_Flags = NDArray[np.bool_]
+
+_WRITTEN_LIST = r"^\s*\[([-+.,\deE\s]|nan|None|null)*\]\s*$"
+
 
 def has_features(kind: pa.DataType) -> bool:
     """True for a column of lists of texts or of numbers."""
@@ -44,15 +48,18 @@ def _filled_lengths(lists: pa.Array) -> pa.Array:
     return lengths.filter(pc.fill_null(pc.greater(lengths, 0), False))
 
 
+def are_lists(texts: pa.Array) -> bool:
+    """True if all `texts` are lists of numbers, as Dask and `DataFrame.to_csv` write them."""
+    are_lists = pc.all(pc.match_substring_regex(texts, _WRITTEN_LIST))
+    return bool(are_lists.as_py() and pc.any(pc.match_substring_regex(texts, r"\d")).as_py())
+
+
 def holds_numbers(lists: pa.Array) -> bool:
     """True for lists of numbers, and for cells that are all missing."""
     if is_list(lists.type):
         item = lists.type.value_type
         return is_number(item) or bool(types.is_null(item))
     return bool(types.is_null(lists.type))
-
-
-_Flags = NDArray[np.bool_]
 
 
 def to_items(lists: pa.Array, length: int) -> tuple[NDArray[np.float64], _Flags, _Flags]:
