@@ -23,7 +23,7 @@ from sklearn.datasets import dump_svmlight_file
 from dadagrad import InputError
 from dadagrad.data import external_shuffle, open_dataset
 from dadagrad.data.feature_space import FeatureSpace
-from dadagrad.data.ingest import readers, sources
+from dadagrad.data.ingest import readers, sources, svmlight
 from dadagrad.data.ingest.ingest import IngestReport, ingest
 from dadagrad.data.reading import files
 from dadagrad.data.reading.names import guess_format
@@ -308,6 +308,24 @@ def test_progress_through_one_compressed_file_is_in_its_own_bytes(tmp_path, name
     assert calls[0][0] < calls[-1][0] == size
     dense, _ = dense_dataset(open_dataset(str(tmp_path / "out")))
     assert len(dense) == len(numbers)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_small_file_of_many_rows_is_parsed_as_they_are_taken(tmp_path, monkeypatch, workers):
+    parsed, parsed_before = [], []
+
+    def parse(chunk, **options):
+        parsed.append(chunk)
+        return svmlight.parse(chunk, **options)
+
+    monkeypatch.setitem(readers.LINE_PARSERS, "svmlight", parse)
+    monkeypatch.setattr(readers, "TASK_BYTES", 1 << 13)
+    (tmp_path / "a.svm.gz").write_bytes(COMPRESS["gz"](b"1 1:1\n" * 60_000))
+    assert (tmp_path / "a.svm.gz").stat().st_size < 1 << 11
+    options = {"progress": lambda *state: parsed_before.append(len(parsed)), "workers": workers}
+    assert ingest(tmp_path / "a.svm.gz", str(tmp_path / "out"), **options).rows == 60_000
+    assert len(parsed_before) > 40
+    assert max(ahead - taken for taken, ahead in enumerate(parsed_before)) <= 8
 
 
 def test_a_pipe_can_be_read(tmp_path):

@@ -54,7 +54,7 @@ from dadagrad.summary import listed
 BlocksTask = Callable[[], Iterable[Block]]
 """Reader of blocks."""
 
-_GROUP_TASKS = 32  # 128 MiB of text
+_GROUP_TASKS, _BLOCKS_AHEAD = 32, 8  # 128 and 32 MiB of text
 
 ACCEPTED = (
     "give a path or URL (of a dataset, or of files of rows), a data frame (pandas, polars, "
@@ -104,8 +104,11 @@ class Source:
         return chain.from_iterable(run(_parse, self.tasks(summary, run) or ()))
 
 
-def _parse(task: BlocksTask) -> list[Block]:
-    return list(task())
+def _parse(task: BlocksTask) -> Iterable[Block]:
+    """Blocks of a task; where a small file holds many, the later ones are parsed when needed."""
+    blocks = iter(task())
+    first = list(itertools.islice(blocks, _BLOCKS_AHEAD))
+    return chain(first, blocks) if len(first) == _BLOCKS_AHEAD else first
 
 
 class FileSource(Source):
