@@ -76,10 +76,11 @@ class RowReader:
             if self._has_dates:
                 return self._read_by_arrow(row)
             try:
+                cells = row
                 for name, length in self._lists.items():
-                    row = row | _items(name, length, row[name])
-                ids, values = self._read_numbers(row)
-                self._add_others(row, ids, values)
+                    cells = cells | _items(name, length, row[name])
+                ids, values = self._read_numbers(cells)
+                self._add_others(cells, ids, values)
             except _OtherKind:
                 return self._read_by_arrow(row)
         except KeyError as error:
