@@ -132,8 +132,8 @@ def test_names_of_vw_are_hashed_to_18_bits_unless_they_are_numbers(tmp_path):
         ("1 |f 9:0.5 14:2\n-1 |g 3:1\n", 2**18),
         ("1 | a b\n", 2**18),
     ):
-        dataset = write_and_ingest(tmp_path, {"a.vw": content})
-        assert dataset.schema.n_features == n_features
+        for contents in ({"a.vw": content}, {"a.vw": "", "b.vw": content}):
+            assert write_and_ingest(tmp_path, contents).schema.n_features == n_features
 
 
 def test_csv_with_names_and_categories(tmp_path):

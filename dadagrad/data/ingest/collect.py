@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from itertools import compress
 from typing import Any, Literal
 
 import numpy as np
@@ -89,9 +90,9 @@ def plan_reading(
     if like is not None:
         return _plan_like(source, known, settings, like)
     settings["format"] = known or source.guess_format()
-    is_vw = settings["format"] == "vw"
-    if is_vw and "hash_bits" not in settings and vw.needs_hashing(source.paths[0]):
-        settings["hash_bits"] = VW_HASH_BITS
+    if settings["format"] == "vw" and "hash_bits" not in settings:
+        first = next(compress(source.paths, source.sizes), source.paths[0])
+        settings["hash_bits"] = VW_HASH_BITS if vw.needs_hashing(first) else None
     return SourceSummary(Options(**settings))
 
 
