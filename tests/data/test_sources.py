@@ -138,6 +138,14 @@ def test_names_of_folders_are_columns_of_parquet(tmp_path):
         assert dadagrad.evaluate(model, data)["error"] == 0.0
 
 
+@pytest.mark.parametrize("content", [b"", b"PAR1"], ids=["empty", "cut short"])
+def test_a_damaged_file_among_tables_is_named(tmp_path, content):
+    FRAME.to_parquet(tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").write_bytes(content)
+    with pytest.raises(InputError, match=r"b\.parquet is not a whole Parquet file"):
+        dadagrad.train(tmp_path, label="rich")
+
+
 def test_a_folder_of_empty_folders_has_no_files(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     with pytest.raises(InputError, match="has no files in it"):

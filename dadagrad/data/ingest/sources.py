@@ -172,7 +172,7 @@ class FileSource(Source):
 
     @cached_property
     def _are_tables(self) -> bool:
-        return all(map_files(is_table, self.paths))
+        return any(map_files(is_table, self.paths)) and not any(map(os.path.isdir, self.paths))
 
 
 def _read_all(tasks: tuple[Task, ...]) -> Iterator[Block]:
