@@ -72,8 +72,8 @@ def file_tasks(
             next(tasks(largest, 0, summary), None)
     for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         limit = TASK_BYTES // 4 if COMPRESSED_NAME.search(path) else TASK_BYTES
-        is_known = options.format in LINE_PARSERS or (number > 0 and summary.columns)
-        if is_known and 0 < size <= limit:
+        columns_known = options.format in LINE_PARSERS or (number > 0 and summary.columns)
+        if columns_known and 0 < size <= limit:
             yield Task(number, 0, _parse_whole(path, size, summary))
         else:
             yield from tasks(path, number, summary)
@@ -153,13 +153,14 @@ def _parse_whole(path: str, size: int, summary: SourceSummary) -> Callable[[], I
     """A function that yields the blocks of a small file."""
     options, encoder = _current_options(summary), summary.encoder
     if options.format == "parquet" and encoder is not None:
-        return partial(_parse_table_file, TableParser(encoder, options), path, size)
+        return partial(_parse_parquet_file, TableParser(encoder, options), path, size)
     return partial(_parse_text_file, path, size, options, encoder, summary.columns)
 
 
 def _parse_text_file(
     path: str, size: int, options: Options, encoder: TableEncoder | None, columns: list[str]
 ) -> Iterator[Block]:
+    """Yield the blocks of a small file of text."""
     chunks = read_chunks(Range(path, 0, None), TASK_BYTES)
     if (opened := _open_chunks(path, chunks, options, encoder, columns)) is not None:
         parse, chunks, _ = opened
@@ -167,7 +168,8 @@ def _parse_text_file(
             yield from _parse_chunk(parse, path, chunk, offset, 0 if number else size)
 
 
-def _parse_table_file(parse: TableParser, path: str, size: int) -> Iterator[Block]:
+def _parse_parquet_file(parse: TableParser, path: str, size: int) -> Iterator[Block]:
+    """Yield the blocks of a small file of Parquet, which is fetched in one request."""
     with open_file(path, buffer_bytes=size) as opened:
         file = io.BytesIO(opened.read())
     groups = [group for group in read_row_groups(file, path) if group.n_rows]
