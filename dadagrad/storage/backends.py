@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Callable
 from datetime import timedelta
 from errno import EACCES, EDQUOT, EFBIG, EISDIR, ENOSPC, ENOTDIR, EPERM
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 from dadagrad.errors import AlreadyExists, InputError, Interface, MissingKey, StorageError
@@ -22,6 +23,8 @@ from dadagrad.storage.retries import (
 )
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from obstore import ObjectMeta
     from obstore.store import ClientConfig, MemoryStore, ObjectStore
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
@@ -42,6 +45,8 @@ _ENDPOINT = re.compile(
     r"https?://([^\s/@]*@)?([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?(/[\w./~-]*)?",
     re.ASCII | re.IGNORECASE,
 )
+
+Version: TypeAlias = tuple[int, str]
 
 _memory_stores: dict[str, MemoryStore] = {}
 _policies: dict[tuple[str, str], RetryPolicy] = {}
@@ -135,6 +140,46 @@ def _s3_endpoint() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
+class ChangedObject(Exception):
+    """An object is another than when it was opened, or the store sends too few of its bytes."""
+
+
+def version_of(meta: ObjectMeta) -> Version:
+    """The size of an object, and its tag, which another content does not have."""
+    return meta["size"], meta["e_tag"] or str(meta["last_modified"])
+
+
+class ObjectFile(io.RawIOBase):
+    """A seekable file over an object of `size` bytes; each read is one call of `read_range`."""
+
+    def __init__(self, size: int, read_range: Callable[[int, int], bytes]) -> None:
+        self._size, self._read_range = size, read_range
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        start, stop = self._position, min(self._position + len(view), self._size)
+        if start >= stop:
+            return 0
+        view[: stop - start] = self._read_range(start, stop)
+        self._position = stop
+        return stop - start
+
+
 def segments(key: str) -> list[str]:
     """Return the parts of a key; raises `InputError` for a key that leaves its prefix."""
     parts = [part for part in key.split("/") if part]
@@ -166,6 +211,10 @@ def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageE
     if isinstance(error, UnicodeEncodeError):
         return StorageError, "its name is not UTF-8 text; give it another"
     text = str(error)
+    if isinstance(error, ChangedObject) or re.search("status code: 416|Invalid range", text):
+        return StorageError, (
+            "it was changed or cut short while it was read; start again when nothing writes there"
+        )
     system = re.search(r"os error (\d+)\)", text)
     number = int(system[1]) if system else getattr(error, "errno", None)
     missing = FileNotFoundError | IsADirectoryError | NotADirectoryError

@@ -24,12 +24,16 @@ from dadagrad.errors import InputError, MissingKey, StorageError, TooLarge
 from dadagrad.storage.backends import (
     SCHEMES,
     URL,
+    ChangedObject,
+    ObjectFile,
+    Version,
     explain,
     open_store,
     parse,
     path_of_url,
     segments,
     shared_policy,
+    version_of,
 )
 from dadagrad.storage.memory import check_addresses
 
@@ -139,7 +143,8 @@ class Storage:
     def open(self, key: str) -> BinaryIO:
         """Open an object as a readable, seekable binary file."""
         if not self.is_local:
-            return cast(BinaryIO, _ObjectFile(self, key))
+            version = self.version(key)
+            return cast(BinaryIO, ObjectFile(version[0], partial(self._get_range, key, version)))
         with self._explained("read", key):
             return open(self.local_path(key), "rb", opener=open_regular)
 
@@ -211,7 +216,7 @@ class Storage:
     def size(self, key: str) -> int:
         """The size of an object in bytes; raises `MissingKey` if there is none."""
         if not self.is_local:
-            return self._ask("look up", key, lambda: int(self._store.head(self._path(key))["size"]))
+            return self.version(key)[0]
         # Without obstore, whose threads a forked process lacks and would wait for without end:
         # a process that has only read can be forked.
         with self._explained("look up", key):
@@ -220,6 +225,10 @@ class Storage:
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError
             return status.st_size
+
+    def version(self, key: str) -> Version:
+        """The size of an object that is not local, and its tag, which differs in other content."""
+        return self._ask("look up", key, lambda: version_of(self._store.head(self._path(key))))
 
     def n_bytes(self) -> int:
         """The total size of all objects under this URL, or of the one object at it."""
@@ -291,9 +300,15 @@ class Storage:
         with self._explained(action, key):
             return call() if self._policy is None else self._policy.ask(call)
 
-    def _get_range(self, key: str, start: int, length: int) -> bytes:
-        fetch = partial(self._store.get_range, self._path(key), start=start, length=length)
-        return bytes(self._ask("read", key, fetch))
+    def _get_range(self, key: str, version: Version, start: int, stop: int) -> bytes:
+        def fetch() -> bytes:
+            answer = self._store.get(self._path(key), options={"range": (start, stop)})
+            data = bytes(answer.bytes())
+            if version_of(answer.meta) != version or len(data) != stop - start:
+                raise ChangedObject
+            return data
+
+        return self._ask("read", key, fetch)
 
     def _read_local(self, key: str, max_bytes: int | None, read: Callable[[io.FileIO], T]) -> T:
         with (
@@ -336,36 +351,6 @@ class Storage:
 
     def __repr__(self) -> str:
         return f"Storage({self.url!r})"
-
-
-class _ObjectFile(io.RawIOBase):
-    """A seekable file over an object that is not local; each read is one request."""
-
-    def __init__(self, storage: Storage, key: str) -> None:
-        self._storage, self._key = storage, key
-        self._size, self._position = storage.size(key), 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        self._position = start + offset
-        return self._position
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        view = memoryview(buffer).cast("B")
-        length = max(min(len(view), self._size - self._position), 0)
-        if length:
-            view[:length] = self._storage._get_range(self._key, self._position, length)
-        self._position += length
-        return length
 
 
 def open_regular(path: str, flags: int) -> int:

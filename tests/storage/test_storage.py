@@ -62,6 +62,18 @@ def test_an_object_that_is_larger_than_allowed_is_not_read(storage):
     assert buffer == bytes(3)
 
 
+@pytest.mark.parametrize("now", [b"other!", b"six", b"longer than six", b"6"])
+def test_an_object_that_is_written_again_while_it_is_read_is_refused(now):
+    """Its first bytes would be followed by those of another content."""
+    storage = Storage(memory_url())
+    storage.put("key", b"object")
+    with storage.open("key") as file:
+        assert file.read(2) == b"ob"
+        storage.put("key", now)
+        with pytest.raises(StorageError, match=r"cannot read key in .*: it was changed or cut "):
+            file.read(4)
+
+
 def test_a_folder_is_not_the_prefix_of_a_name(storage):
     storage.put_many({"b/2": b"22", "b/1": b"1", "bc/3": b"3", "a": b""})
     assert storage.list() == ["a", "b/1", "b/2", "bc/3"]
