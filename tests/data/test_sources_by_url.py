@@ -1,6 +1,7 @@
 """Raw files in object storage and on web servers are read as those of this machine."""
 
 import gzip
+import itertools
 import shutil
 from collections import Counter
 from functools import partial
@@ -16,6 +17,7 @@ from helpers.servers import BUCKET, moto_server, web_server
 
 import dadagrad
 from dadagrad import InputError, StorageError
+from dadagrad.data.ingest import readers
 from dadagrad.storage.store import Storage
 
 FRAME = pandas.DataFrame(
@@ -123,6 +125,28 @@ def test_missing_files_are_named(url):
     Storage(url).put("a.npz", b"PK")
     with pytest.raises(InputError, match="npz is read from files; copy it to this machine"):
         dadagrad.train(f"{url}/a.npz")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_store_that_fails_is_not_taken_for_a_damaged_file(url, name, monkeypatch):
+    """Whichever reading of the file it is that fails."""
+    monkeypatch.setattr(readers, "TASK_BYTES", 1000)
+    ask = Storage._ask
+    for number in itertools.count():
+        readings = itertools.count()
+
+        def fail(self, action, key, call, readings=readings, number=number):
+            if action == "read" and next(readings) == number:
+                raise StorageError("the store is away")
+            return ask(self, action, key, call)
+
+        monkeypatch.setattr(Storage, "_ask", fail)
+        try:
+            dadagrad.ingest(f"{url}/{name}", f"memory://raw/{name}-{number}", label="rich")
+            break
+        except StorageError:
+            continue
+    assert number > 2
 
 
 @pytest.mark.parametrize(("suffix", "limit"), [("csv", 4), ("csv.gz", 4), ("parquet", 8)])

@@ -12,11 +12,8 @@ from typing import IO, TypeAlias
 
 import pyarrow as pa
 
-from dadagrad.errors import InputError, lacks_memory
-from dadagrad.storage.files import (
-    open_file,
-    readable_file,
-)
+from dadagrad.errors import InputError, StorageError, lacks_memory
+from dadagrad.storage.files import open_file, readable_file
 
 MAX_LINE_BYTES = 1 << 28
 """Longest line of a text file; a longer one means that the file is not text."""
@@ -220,7 +217,8 @@ def _read(path: str, read: _Reader, size: int, done: int) -> bytes:
     try:
         return read(size)
     except (EOFError, OSError, lzma.LZMAError, pa.ArrowException) as error:
-        if lacks_memory(error) or getattr(error, "errno", None) is not None:
+        is_outside = isinstance(error, StorageError) or getattr(error, "errno", None) is not None
+        if lacks_memory(error) or is_outside:
             raise  # the content may be whole
         raise InputError(
             f"{path}: the compressed data are damaged or cut short after {done} decompressed bytes "

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from dadagrad.data.parquet.dataset import read_row_group
 from dadagrad.data.parquet.footer import RowGroup, read_row_groups
+from dadagrad.errors import StorageError
 from dadagrad.storage.files import is_file, open_file
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -25,6 +26,8 @@ def is_table(path: str) -> bool:
     try:
         with open_file(path) as file:
             return "indices" not in pq.ParquetFile(file).schema_arrow.names
+    except StorageError:
+        raise
     except (pa.ArrowException, OSError, ValueError):
         return False  # the reader of datasets describes the damage
 
