@@ -179,6 +179,9 @@ class ObjectFile(io.RawIOBase):
         self._position = stop
         return stop - start
 
+    def readall(self) -> bytes:
+        return self.read(max(self._size - self._position, 0)) or b""
+
 
 def segments(key: str) -> list[str]:
     """Return the parts of a key; raises `InputError` for a key that leaves its prefix."""

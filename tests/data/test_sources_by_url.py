@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
     FRAME.to_csv(folder / "a.csv", index=False)
     (folder / "a.csv.gz").write_bytes(gzip.compress((folder / "a.csv").read_bytes()))
     FRAME.to_json(folder / "a.jsonl", orient="records", lines=True)
-    FRAME.to_parquet(folder / "a.parquet", index=False, row_group_size=100)
+    FRAME.to_parquet(folder / "a.parquet", index=False, row_group_size=20)
     FRAME.to_parquet(folder / "folders", index=False, partition_cols=["job"])
     shutil.copy(folder / "a.csv", folder / "a")
     for number in range(2):
@@ -149,7 +149,7 @@ def test_a_store_that_fails_is_not_taken_for_a_damaged_file(url, name, monkeypat
     assert number > 2
 
 
-@pytest.mark.parametrize(("suffix", "limit"), [("csv", 4), ("csv.gz", 4), ("parquet", 8)])
+@pytest.mark.parametrize(("suffix", "limit"), [("csv", 4), ("csv.gz", 4), ("parquet", 7)])
 def test_a_small_file_takes_few_requests(folder, tmp_path, monkeypatch, suffix, limit):
     urls, n_requests, ask = [], Counter(), Storage._ask
     for number in range(20):
