@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from typing import TypeVar, cast
 
 from dadagrad.errors import InputError, MissingKey, StorageError
+from dadagrad.storage.backends import ChangedObject, Version, explain
 from dadagrad.storage.store import N_REQUESTS, Storage, open_regular
 
 T = TypeVar("T")
@@ -29,13 +30,25 @@ def is_file(path: str) -> bool:
     return Storage(path).exists("") if is_url(path) else os.path.isfile(path)
 
 
+def source_version(path: str) -> Version:
+    """Size of a file or an object in bytes, 0 for pipes and folders; and the tag of an object."""
+    if not is_url(path):
+        return os.path.getsize(path) if os.path.isfile(path) else 0, ""
+    with suppress(MissingKey):
+        return Storage(path).version("")
+    return 0, ""
+
+
 def source_bytes(path: str) -> int:
     """Size of a file or an object in bytes; 0 for pipes and folders, which have none."""
-    if not is_url(path):
-        return os.path.getsize(path) if os.path.isfile(path) else 0
-    with suppress(MissingKey):
-        return Storage(path).size("")
-    return 0
+    return source_version(path)[0]
+
+
+def check_unchanged(versions: Mapping[str, Version]) -> None:
+    """Raise `StorageError` if an object is not in this version any more."""
+    for url, now in zip(versions, map_files(source_version, list(versions)), strict=True):
+        if now != versions[url]:
+            raise explain(ChangedObject(), "read", url, "", "")
 
 
 def map_files(answer: Callable[[str], T], paths: Sequence[str]) -> list[T]:

@@ -149,6 +149,44 @@ def test_a_store_that_fails_is_not_taken_for_a_damaged_file(url, name, monkeypat
     assert number > 2
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_two_contents_of_an_object_are_never_mixed(suffix, tmp_path, monkeypatch):
+    """It is written again before any one of the requests: all rows are old, or all are new."""
+    monkeypatch.setattr(readers, "TASK_BYTES", 5000)
+    store, ask, contents, digests = Storage("memory://twice"), Storage._ask, [], []
+    for labels in (FRAME.rich, 1 - FRAME.rich):
+        path, frame = tmp_path / f"a.{suffix}", FRAME.assign(rich=labels)
+        if suffix == "jsonl":
+            frame.to_json(path, orient="records", lines=True)
+        else:
+            frame.to_parquet(path, index=False, row_group_size=100)
+        dadagrad.ingest(path, tmp_path / str(len(contents)), label="rich")
+        digests.append(dadagrad.open_dataset(tmp_path / str(len(contents))).digest)
+        contents.append(path.read_bytes())
+    outcomes, number, n_requests = set(), 0, 1
+
+    def write_again(self, action, key, call):
+        nonlocal n_requests
+        if self.url == f"{store.url}/a.{suffix}":
+            n_requests += 1
+            if n_requests == number:
+                store.put(f"a.{suffix}", contents[1])
+        return ask(self, action, key, call)
+
+    monkeypatch.setattr(Storage, "_ask", write_again)
+    while n_requests >= number:
+        store.put(f"a.{suffix}", contents[0])
+        n_requests, number = 0, number + 1
+        try:
+            dadagrad.ingest(
+                f"{store.url}/a.{suffix}", f"{store.url}/{suffix}-{number}", label="rich"
+            )
+            outcomes.add(dadagrad.open_dataset(f"{store.url}/{suffix}-{number}").digest)
+        except StorageError:
+            outcomes.add("refused")
+    assert outcomes == {*digests, "refused"}
+
+
 @pytest.mark.parametrize(("suffix", "limit"), [("csv", 4), ("csv.gz", 4), ("parquet", 7)])
 def test_a_small_file_takes_few_requests(folder, tmp_path, monkeypatch, suffix, limit):
     urls, n_requests, ask = [], Counter(), Storage._ask

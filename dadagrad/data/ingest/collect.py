@@ -34,6 +34,7 @@ from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, store_runs
 from dadagrad.data.labels import LabelTable, keep_class_names
+from dadagrad.data.reading.files import TASK_BYTES
 from dadagrad.data.reading.names import names_format
 from dadagrad.data.reading.options import (
     MATRIX_FORMATS,
@@ -51,6 +52,7 @@ from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled, parsing
 from dadagrad.settings import Number
+from dadagrad.storage.files import check_unchanged, is_url
 
 logger = logging.getLogger(__name__)
 
@@ -285,6 +287,7 @@ def collect(
                 local.append(block)
             report(block.source_bytes, rows.n_rows)
         local.finish()
+    _check_unchanged(source)
     summary.wrong_rows.log()
     if not rows.n_rows:
         skipped = summary.wrong_rows.n_rows
@@ -292,6 +295,18 @@ def collect(
         reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
         raise InputError(f"no rows in {source.name}{reason}; give sources with at least one")
     return Collected(rows, summary, n_features or summary.n_needed, partition_nnz)
+
+
+def _check_unchanged(source: Source) -> None:
+    """Raise `StorageError` if an object that was opened several times has changed meanwhile."""
+    versions = enumerate(zip(source.paths, source.versions, strict=True))
+    check_unchanged(
+        {
+            path: version
+            for number, (path, version) in versions
+            if is_url(path) and (number == 0 or version[0] > TASK_BYTES // 4)
+        }
+    )
 
 
 def _learn_scales(

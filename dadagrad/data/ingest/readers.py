@@ -133,6 +133,11 @@ class Task:
             yield replace(compact(block), origin=(self.file, self.number, number))
 
 
+def read_all(tasks: tuple[Task, ...]) -> Iterator[Block]:
+    """Yield the blocks of tasks whose rows are collected together."""
+    return chain.from_iterable(task() for task in tasks)
+
+
 def _open_chunks(
     path: str, chunks: Chunks, options: Options, encoder: TableEncoder | None, columns: list[str]
 ) -> tuple[Parser, Chunks, list[str]] | None:

@@ -32,10 +32,10 @@ from dadagrad.data.ingest.arrays import (
 )
 from dadagrad.data.ingest.readers import (
     NO_ROWS,
-    Task,
     array_blocks,
     file_tasks,
     learn_table,
+    read_all,
     transform,
 )
 from dadagrad.data.ingest.summary import SourceSummary
@@ -48,7 +48,8 @@ from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, table_batches, to_table
 from dadagrad.data.tables.parquet import is_table
 from dadagrad.errors import InputError
-from dadagrad.storage.files import is_file, is_url, map_files, source_bytes
+from dadagrad.storage.backends import Version
+from dadagrad.storage.files import is_file, is_url, map_files, source_bytes, source_version
 from dadagrad.summary import listed
 
 BlocksTask = Callable[[], Iterable[Block]]
@@ -80,9 +81,14 @@ class Source:
     label: str | None = None
 
     @cached_property
+    def versions(self) -> list[Version]:
+        """Sizes and tags of the files, when they were first asked for."""
+        return map_files(source_version, self.paths)
+
+    @cached_property
     def sizes(self) -> list[int]:
         """Sizes of the files in bytes, compressed if they are; 0 of pipes."""
-        return map_files(source_bytes, self.paths)
+        return [size for size, _ in self.versions]
 
     def guess_format(self) -> Format:
         """Format of the rows; tables in memory are read as those in Parquet are."""
@@ -138,7 +144,7 @@ class FileSource(Source):
             return None
         tasks = file_tasks(self.paths, self.sizes, summary, whole_streams=True)
         groups = iter(lambda: tuple(itertools.islice(tasks, _GROUP_TASKS)), ())
-        return (partial(_read_all, group) for group in groups)
+        return (partial(read_all, group) for group in groups)
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         options = summary.options
@@ -173,11 +179,6 @@ class FileSource(Source):
     @cached_property
     def _are_tables(self) -> bool:
         return any(map_files(is_table, self.paths)) and not any(map(os.path.isdir, self.paths))
-
-
-def _read_all(tasks: tuple[Task, ...]) -> Iterator[Block]:
-    """Yield the blocks of tasks whose rows are collected together."""
-    return chain.from_iterable(task() for task in tasks)
 
 
 @dataclass
