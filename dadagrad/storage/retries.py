@@ -73,8 +73,12 @@ class RetryPolicy:
         self._name = name
         self.seconds = patience_seconds()
         self.answered = False
-        self._down = False
+        self._given_up = self._down = False
         self._lock = threading.Lock()
+
+    def give_up(self) -> None:
+        """Have all requests, also those that follow to tidy up, wait shortly until one succeeds."""
+        self._given_up = True
 
     def ask(self, call: Callable[[], T]) -> T:
         """Return what `call` returns, repeating it while its error may pass; or `RetryTimeout`."""
@@ -89,19 +93,21 @@ class RetryPolicy:
                 if (problem is None or _STATUS.search(str(error))) and not lacks_credentials(error):
                     self.answered = True
                 if problem is None:
+                    self._given_up = False
                     raise
                 # No request takes longer: for the rest of the time this process was suspended.
                 waited += min(time.monotonic() - begun, UPLOAD_TIMES * timeout_seconds())
                 # Read in each turn: another thread may have given the store up meanwhile.
-                limit = self.seconds if self.answered else min(FIRST_SECONDS, self.seconds)
+                is_known = self.answered and not self._given_up
+                limit = self.seconds if is_known else min(FIRST_SECONDS, self.seconds)
                 if waited >= limit:
-                    self.answered = False  # requests that follow, to tidy up, wait shortly
+                    self.give_up()
                     tried = f"tried for {waited:.0f} s: {first_line(error)}"
                     raise RetryTimeout(f"{problem} ({tried}); {advice}") from None
                 if waited >= QUIET_SECONDS:
                     self._log(True, f"{problem}; trying again for up to {limit:g} seconds")
             else:
-                self.answered = True
+                self.answered, self._given_up = True, False
                 self._log(False, "answers again")
                 return result
             seconds = min(pause * random.uniform(0.5, 1.0), limit - waited)

@@ -143,12 +143,16 @@ def test_silence_is_told_from_absence(proxy, url, patience, monkeypatch):
     assert fails(lambda: Storage(url).get("key"), said) < 8
 
 
-def test_who_gives_a_store_up_does_so_for_all(proxy, url, patience):
+@pytest.mark.parametrize(
+    ("mishap", "said"),
+    [("reset", "the endpoint cannot be reached"), ("503", "the store answers 503")],
+)
+def test_who_gives_a_store_up_does_so_for_all(mishap, said, proxy, url, patience):
     """A save that fails tidies up after itself: that must not take as long once more."""
     patience(1.2, unknown=0.1)
     writer = CheckpointWriter(url)
-    proxy.act = always("reset")
-    spent = fails(lambda: writer.save(snapshot(1)), "the endpoint cannot be reached")
+    proxy.act = always(mishap)
+    spent = fails(lambda: writer.save(snapshot(1)), said)
     assert 1.1 < spent < 2.3
 
 
