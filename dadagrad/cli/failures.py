@@ -23,6 +23,7 @@ from dadagrad.errors import (
     origins,
     signals_to_end,
 )
+from dadagrad.storage.backends import give_up_stores
 from dadagrad.storage.memory import free_addresses, free_memory
 
 ADVICE = (
@@ -153,6 +154,7 @@ def interruptible() -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         received[:] = [number]
+        give_up_stores()  # threads that ask one again are waited for
         look_every(_LOST_SECONDS)
         raise _Signal(number)
 

@@ -94,6 +94,12 @@ def shared_policy(scheme: str, name: str) -> RetryPolicy | None:
     return policy
 
 
+def give_up_stores() -> None:
+    """Have requests to stores that are away end soon, in all threads; a signal handler calls it."""
+    for policy in list(_policies.values()):
+        policy.give_up()
+
+
 def open_store(scheme: str, name: str, url: str, *, for_uploads: bool = False) -> ObjectStore:
     """Open the store of a URL; raises `InputError` if the environment lacks what it needs."""
     import obstore.store as stores

@@ -1,10 +1,13 @@
 """A store that answers 503, keeps silent or hangs up: asked again, given up in bounded time."""
 
 import logging
+import os
 import pickle
 import re
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Timer
 
 import pytest
 from helpers.checkpoint_stores import same, snapshot
@@ -12,6 +15,7 @@ from helpers.faulty_proxy import Proxy, always, first
 from helpers.processes import free_port
 from helpers.servers import BUCKET
 
+from dadagrad.cli.failures import interruptible
 from dadagrad.errors import AlreadyExists, InputError, StorageError
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.reader import CheckpointReader
@@ -154,6 +158,19 @@ def test_who_gives_a_store_up_does_so_for_all(mishap, said, proxy, url, patience
     proxy.act = always(mishap)
     spent = fails(lambda: writer.save(snapshot(1)), said)
     assert 1.1 < spent < 2.3
+
+
+def test_a_signal_ends_a_command_that_waits_for_a_store(proxy, url, patience):
+    """Its threads, which ask the store again, end soon as well."""
+    patience(8, unknown=0.1)
+    storage = Storage(url)
+    storage.put("key", b"x")
+    proxy.act = always("503")
+    begun = time.monotonic()
+    Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        storage.read_many({"key": bytearray(1), "other": bytearray(1)})
+    assert time.monotonic() - begun < 4
 
 
 @pytest.mark.parametrize("how", ["neither", "answered", "unpickled"])
