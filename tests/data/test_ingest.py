@@ -370,6 +370,8 @@ def test_wrong_options_are_explained(tmp_path):
         ({"format": "svm"}, "format 'svm' is not known; choose one of svmlight, vw"),
         ({"hash_bits": 8}, "hash_bits is 8, but the format is svmlight; it applies to vw, text"),
         ({"ngrams": 2, "format": "svmlight"}, "ngrams is 2, but the format is svmlight"),
+        ({"cross": ["a:b", "b:c"]}, "cross is 'a:b,b:c', but the format is svmlight"),
+        ({"ignore": "a,b"}, "ignore is 'a,b', but the format is svmlight"),
         ({"format": "text", "hash_bits": 31}, "hash_bits is 31; it must be 1 to 30"),
         ({"format": "vw", "hash_bits": 0}, "hash_bits is 0; it must be 1 to 31"),
         ({"partition_nnz": 0}, "partition_nnz must be a whole number of at least 1, not 0"),

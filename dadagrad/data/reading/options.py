@@ -257,6 +257,9 @@ class Options:
             object.__setattr__(self, name, value)
             formats = _FORMATS_OF.get(name, FORMATS)
             if self.format not in formats and value != described.default:
+                if isinstance(value, tuple):  # columns, or crosses of them
+                    texts = (each if isinstance(each, str) else ":".join(each) for each in value)
+                    value = ",".join(texts)
                 raise InputError(
                     f"{name} is {value!r}, but the format is {self.format}; it applies to "
                     f"{', '.join(formats)} only: leave it out, or choose the format"
