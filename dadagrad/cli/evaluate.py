@@ -95,6 +95,7 @@ def predict(
     metavar="DATA",
     help="Data on which the model is measured; by default the rows that the run held out.",
 )
+@on_error_option
 @click.option(
     "--format",
     "kind",
@@ -117,6 +118,7 @@ def report(
     kind: Literal["html", "json"] | None,
     top: int,
     overwrite: bool,
+    on_error: OnError,
     display: Display,
 ) -> None:
     """Write a page about a model or a run.
@@ -126,7 +128,9 @@ def report(
     command that makes the model again. It needs no other file and no network, and prints well.
     """
     _check_output(out, display)
-    text = dadagrad.report(run, out, holdout=holdout, format=kind, top=top, overwrite=overwrite)
+    text = dadagrad.report(
+        run, out, holdout=holdout, format=kind, top=top, overwrite=overwrite, on_error=on_error
+    )
     if out != "-":
         n_bytes = len(text.encode())
         display.show_result({"out": out, "bytes": n_bytes}, bytes=size_text(n_bytes))

@@ -47,7 +47,8 @@ def finish(
         shown["digest"] = result.digest
         if holdout is not None:
             display.say(f"evaluating on {holdout}")
-            measured = dadagrad.evaluate(result.model, holdout, curves=True)
+            on_error = notes.get("on_error") or "raise"
+            measured = dadagrad.evaluate(result.model, holdout, curves=True, on_error=on_error)
             shown["holdout"] = result.model.report["holdout"] = {"data": holdout, **measured}
             result.model.save_report(model)
     if display.as_json:

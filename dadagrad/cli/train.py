@@ -179,6 +179,7 @@ def train(
     notes: dict[str, Any] = {
         "model": absolute(model),
         "holdout": holdout,
+        "on_error": on_error,
         "keep_state": keep_state,
         "save_every": checkpoint_every,
         "save_seconds": checkpoint_seconds or SAVE_SECONDS,
@@ -270,7 +271,8 @@ def resume(
     from dadagrad.training.checkpoints.reader import CheckpointReader
 
     meta = CheckpointReader(checkpoints).newest_meta()
-    notes = meta["notes"] | ({} if model is None else {"model": model})
+    given = {"model": model, "on_error": on_error}
+    notes = meta["notes"] | {name: value for name, value in given.items() if value is not None}
     if trace is not None:
         check_new_file(trace, overwrite)
     if "model" not in notes:

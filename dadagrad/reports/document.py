@@ -37,7 +37,11 @@ Document = dict[str, Any]
 
 
 def describe(
-    run: Model | TrainResult | str | os.PathLike[str], holdout: Any = None, *, top: int = TOP
+    run: Model | TrainResult | str | os.PathLike[str],
+    holdout: Any = None,
+    *,
+    top: int = TOP,
+    on_error: OnError = "raise",
 ) -> Document:
     """Describe a model, a result, or a run by the URL of its model or of its checkpoints.
 
@@ -52,7 +56,7 @@ def describe(
     if holdout is not None:
         if model is None:
             raise InputError(f"the run at {run} has learned from no rows: nothing can be measured")
-        data = as_dataset(holdout, like=model)
+        data = as_dataset(holdout, like=model, on_error=on_error)
         measured = evaluate(model, data, curves=True)
         document["holdout"] = {"data": data.url, **measured}
     return document

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from jinja2 import Environment, PackageLoader
 
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, OnError
 from dadagrad.model.model import Model
 from dadagrad.problem import has_classes
 from dadagrad.reports import sections
@@ -40,6 +40,7 @@ def report(
     format: Literal["html", "json"] | None = None,
     top: int = TOP,
     overwrite: bool = True,
+    on_error: OnError = "raise",
 ) -> str:
     """Make a report of a model or a run: one HTML page without external resources, or JSON.
 
@@ -59,6 +60,8 @@ def report(
         Largest weights of each sign that are shown for an output.
     overwrite : bool
         Replace a file that is there.
+    on_error : "raise" or "skip"
+        Stop at a raw row of `holdout` that is wrong, or leave it out.
 
     Returns
     -------
@@ -76,7 +79,7 @@ def report(
         raise InputError(f"format must be 'html' or 'json', not {format!r}")
     Number(whole=True, minimum=0).convert("top", top)
     with nullcontext() if out is None else output_file(os.fspath(out), overwrite) as file:
-        document = describe(run, holdout, top=top)
+        document = describe(run, holdout, top=top, on_error=on_error)
         text = page(document) if format == "html" else strict_json(document) + "\n"
         if file is not None:
             file.write(text.encode())

@@ -1,5 +1,6 @@
 """``dadagrad evaluate`` and ``dadagrad predict``."""
 
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -100,3 +101,16 @@ def test_rows_without_labels_are_predicted_and_nothing_else(run, places, tmp_pat
         error = run("train", new, "--model", tmp_path / "m", *more).error
         assert "no label column" in error
         assert "--no-labels" in error
+
+
+def test_wrong_rows_of_a_raw_holdout_can_be_left_out(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "y,x\n" + "no,0\nyes,1\n" * 10
+    (tmp_path / "a.csv").write_text(rows)
+    (tmp_path / "new.csv").write_text(rows + ",1\n")
+    train = ("train", "a.csv", "--model", "m", "--holdout", "new.csv", "--on-error", "skip")
+    assert run(*train, "--json").json["holdout"]["rows"] == 20
+    report = ("report", "m", "--out", "r.json", "--holdout", "new.csv")
+    assert "(--on-error skip leaves out" in run(*report).error
+    assert run(*report, "--on-error", "skip").code == 0
+    assert json.loads((tmp_path / "r.json").read_text())["holdout"]["rows"] == 20
