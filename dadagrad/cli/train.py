@@ -210,8 +210,10 @@ def _share(holdout: str) -> float | None:
         share = float(holdout)
     except ValueError:
         return None
-    if not 0.0 < share < 1.0:
-        raise click.UsageError(f"--holdout {holdout} is not a share of the rows between 0 and 1")
+    if not 0.0 <= share < 1.0:
+        raise click.UsageError(
+            f"--holdout {holdout} is not a share of the rows; give 0.1, or 0 to hold out none"
+        )
     return share
 
 

@@ -42,6 +42,14 @@ def test_json_describes_the_run_and_its_model(run, places, tmp_path):
     assert model.report["holdout"] == shown
 
 
+def test_a_run_that_goes_on_may_hold_out_no_rows(run, places, tmp_path):
+    train = ("train", places.train, "--json", "--step-size", 0.3, "--model")
+    assert run(*train, tmp_path / "m", "--holdout", 0.1).json["rows"] == 2700
+    again = (*train, tmp_path / "n", "--initial-model", tmp_path / "m")
+    assert run(*again).json["rows"] == 2700
+    assert run(*again, "--overwrite", "--holdout", 0).json["rows"] == 3000
+
+
 def test_people_get_a_summary_messages_and_a_table_of_progress(run, places, tmp_path):
     command = ("train", places.train, "--model", tmp_path / "model", "--holdout", places.test)
     answer = run(*command)
