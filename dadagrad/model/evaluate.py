@@ -90,7 +90,8 @@ def evaluate(
         average precision. With classes: ``f1`` (of the larger of two, else the mean over classes),
         ``classes`` (precision, recall, F1 and weight of each), ``confusion`` (weights by true and
         predicted class), and with probabilities ``log_loss`` and ``calibration_error`` (10 bins of
-        the probability of the predicted class). A regression has ``rmse``, ``mae`` and ``r2``.
+        the probability of the predicted class). A regression has ``rmse``, ``mae`` and ``r2``, and
+        of one label in rows with queries ``queries`` and ``ndcg``, as a ranking.
 
         For a ranking, ``loss`` is that of all pairs of rows of different relevance, ``accuracy``
         the share of the pairs in the right order, ``ndcg`` that of the first 10 rows, and
@@ -123,6 +124,8 @@ def _evaluate_labels(
     curve = _Curve() if two_classes else None
     classes = ClassMetrics(model) if model.task in ("binary", "multiclass") else None
     numbers = RegressionMetrics(len(model.label_columns)) if model.task == "regression" else None
+    ranked_numbers = numbers is not None and data.schema.queried and model.n_outputs == 1
+    orders = RankingScores() if ranked_numbers else None
     n_rows, total, loss_sum, mistakes, n_unseen = 0, 0.0, 0.0, 0.0, 0
     for first, rows, scores in scored:
         labels = rows.labels
@@ -141,6 +144,9 @@ def _evaluate_labels(
             numbers.add(labels, predicted, weight)
         else:
             mistakes += float(weight @ (predicted != labels).mean(axis=1))
+        if orders is not None:
+            assert rows.queries is not None
+            orders.add(labels[:, 0], rows.queries, scores[:, 0])
         if classes is not None:
             classes.add(scores, labels[:, 0], predicted[:, 0], weight)
         if curve is not None:
@@ -155,6 +161,8 @@ def _evaluate_labels(
     result["unseen"] = n_unseen / max(data.nnz, 1)
     if curve is not None:
         result |= {"auc": curve.area(), "pr_auc": curve.average_precision()}
+    if orders is not None:
+        result |= {"queries": orders.queries, "ndcg": orders.means()["ndcg"]}
     if numbers is not None:
         return result | {"accuracy": None} | numbers.result()
     result |= {"error": mistakes / total, "accuracy": 1.0 - mistakes / total}

@@ -20,6 +20,7 @@ from dadagrad import (
     evaluate,
     ingest,
     open_dataset,
+    train,
 )
 from dadagrad.data.blocks import Block
 from dadagrad.data.external_shuffle import ExternalShuffle
@@ -121,6 +122,18 @@ def test_a_ranker_measures_queries_that_are_held_out():
     assert held["ndcg"] > 0.95
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         ranker.score(X[1:], y, query)
+
+
+def test_numbers_learned_for_the_rows_of_queries_are_measured_as_an_order_too():
+    X, y, query = letor()
+    data = dataset_from_arrays(X, y, query=query, partition_nnz=400)
+    model = train(data, loss="squared", step_size=0.2).model
+    measured = evaluate(model, data)
+    scores = model.decision_function(X)[:, 0]
+    quality = [ndcg(y[query == each], scores[query == each]) for each in np.unique(query)]
+    assert measured["ndcg"] == pytest.approx(np.mean([q for q in quality if q is not None]))
+    assert measured["queries"] == len(quality)
+    assert "ndcg" not in evaluate(model, (X, y))
 
 
 def test_rows_of_weight_zero_are_no_rows():
