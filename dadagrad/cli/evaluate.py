@@ -67,9 +67,9 @@ def predict(
     """Write the predictions of a model to a file.
 
     DATA is a dataset, or a file that `ingest` reads, or - for standard input: its rows get the
-    features of the model, and are predicted as they arrive. The columns are row, file, line, tag
-    and label if there are any, score (one for each class or label), prediction, and probability if
-    the loss classifies. The file appears when it is complete.
+    features of the model, and are predicted as they arrive. The columns are row, file, line,
+    tag, query and label if there are any, score (one for each class or label), prediction, and
+    probability if the loss classifies. The file appears when it is complete.
     """
     _check_output(out, display)
     with display.bar("predicting") as bar:

@@ -79,7 +79,7 @@ def predict(
     -----
     The columns are ``row`` (int64, counted over the whole dataset; not for raw rows), ``file``
     where there are several, ``line`` (of the source, counted from 1, or the row of a table),
-    ``tag`` and ``label`` if rows have them, ``score`` (float64),
+    ``tag``, ``query`` and ``label`` if rows have them, ``score`` (float64),
     ``prediction`` (the label: text where labels were text, else float64), and ``probability`` (of
     the larger label) where the model has probabilities. With several classes, and with two
     where the loss is softmax or multiclass hinge, there is a ``score_CLASS``
@@ -142,6 +142,8 @@ def _stored_tables(model: Model, data: Dataset, progress: RowsDone | None) -> It
         if tagged:
             tags = data.tags(number)
             table["tag"] = pa.array([None] * rows.n_rows if tags is None else tags, pa.string())
+        if rows.queries is not None:
+            table["query"] = rows.queries
         for column, labels in zip(columns, rows.labels.T, strict=True):
             name = f"label_{column.name}" if len(columns) > 1 else "label"
             table[name] = _texts_of(column, labels)
@@ -164,6 +166,8 @@ def _raw_tables(
             table = {"file": pa.array([raw.file] * raw.rows.n_rows, pa.string()), **table}
         if raw.tags is not None:
             table["tag"] = pa.array(raw.tags, pa.string())
+        if raw.rows.queries is not None:
+            table["query"] = raw.rows.queries
         several = raw.labels is not None and raw.labels.shape[1] > 1
         names = [f"label_{name}" for name in schema.label_names] if several else ["label"]
         for name, labels in zip(names, () if raw.labels is None else raw.labels.T, strict=False):

@@ -20,6 +20,7 @@ from dadagrad import (
     evaluate,
     ingest,
     open_dataset,
+    predict,
     train,
 )
 from dadagrad.data.blocks import Block
@@ -134,6 +135,18 @@ def test_numbers_learned_for_the_rows_of_queries_are_measured_as_an_order_too():
     assert measured["ndcg"] == pytest.approx(np.mean([q for q in quality if q is not None]))
     assert measured["queries"] == len(quality)
     assert "ndcg" not in evaluate(model, (X, y))
+
+
+def test_predictions_name_the_queries_of_their_rows(tmp_path):
+    lines = [f"{row % 3} qid:{40 + row // 3} 1:{row % 3 / 2}\n" for row in range(12)]
+    (tmp_path / "a.txt").write_text("".join(lines))
+    data = str(tmp_path / "a.zarr")
+    ingest(tmp_path / "a.txt", data, shuffle=3)
+    model = train(data, loss="ranking", step_size=0.2).model
+    for rows in (str(tmp_path / "a.txt"), data):
+        predict(model, rows, tmp_path / "out.parquet", overwrite=True)
+        table = pq.read_table(tmp_path / "out.parquet").to_pydict()
+        assert table["query"] == [40 + (line - 1) // 3 for line in table["line"]]
 
 
 def test_rows_of_weight_zero_are_no_rows():
