@@ -120,6 +120,10 @@ def test_a_row_of_another_kind_is_refused():
         ):
             with pytest.raises(InputError, match=message):
                 trained.predict(wrong)
+    rows = [{"of": {"age": age, "size": age % 7}, "y": age % 2} for age in range(40)]
+    nested = dadagrad.train(rows, label="y", **SETTINGS).model
+    with pytest.raises(InputError, match=r"no column 'of.size'.* 'of.age'.* .give None where the"):
+        nested.predict({"of": {"age": 3}})
     with pytest.raises(InputError, match="the rows have 5 features"):
         model.predict(np.zeros((1, 5)))
     matrix = dadagrad.train((np.eye(4), [0, 1, 0, 1]), **SETTINGS).model

@@ -10,7 +10,7 @@ import math
 import re
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import sub
 from typing import Any
 
@@ -84,7 +84,8 @@ class RowReader:
             except _OtherKind:
                 return self._read_by_arrow(row)
         except KeyError as error:
-            raise no_column(list(map(str, row)), error.args[0], "the model", "the row") from None
+            message = no_column(list(_names_of(row)), error.args[0], "the model", "the row")
+            raise InputError(f"{message} (give None where the value is missing)") from None
         return finish_entries(ids, values, binary=encoder.binary, norm=encoder.norm)
 
     def _read_by_arrow(self, row: Mapping[str, Any]) -> Entries:
@@ -169,6 +170,15 @@ class RowReader:
                 mixed = (mixed * _FNV_PRIME & _MASK_64) ^ hashes[name]
             ids.append(first + ((mixed ^ mixed >> 32) & _MASK_31 & mask))
         values += [1.0] * (len(ids) - len(values))
+
+
+def _names_of(row: Mapping[Any, Any]) -> Iterator[str]:
+    """Yield the names of the columns of a row; those in a dict have the name of the dict, too."""
+    for key, cell in row.items():
+        if isinstance(cell, dict):
+            yield from (f"{key}.{name}" for name in _names_of(cell))
+        else:
+            yield str(key)
 
 
 def _inner(row: Any, name: str) -> Any:
