@@ -316,15 +316,15 @@ class Dataset(ABC):
     def facts(self) -> dict[str, str]:
         """Facts for people, by name."""
         schema, nnz = self.schema, self.nnz
-        facts = {
-            "rows": f"{self.n_rows:,}{', each with a weight' * schema.weighted}",
-            "features": f"{schema.n_features:,}",
-            "partitions": f"{len(self.partitions):,}",
-        }
+        rows = f"{self.n_rows:,}{', each with a weight' * schema.weighted}"
+        facts = {"rows": rows + ", in queries" * schema.queried}
+        facts |= {"features": f"{schema.n_features:,}", "partitions": f"{len(self.partitions):,}"}
         if nnz:
             facts["non-zeros"] = f"{nnz:,} ({nnz / self.n_rows:.1f} a row)"
         for column in schema.label_columns:
-            facts[f"label {column.name!r}"] = column.summary
+            in_source = schema.feature_space.reading.get("label")  # a single one is called "label"
+            name = in_source if column.name == "label" else column.name
+            facts["label" if name is None else f"label {name!r}"] = column.summary
         if schema.feature_space:
             facts["source"] = str(schema.feature_space)
         return facts

@@ -64,9 +64,18 @@ def test_a_dataset(run, places):
     assert run("inspect", places.train).lines == [
         "rows 3,000", "features 400", f"partitions {len(data.partitions)}",
         f"non-zeros {data.nnz:,} ({data.nnz / 3000:.1f} a row)",
-        f"label 'label' -1 ({negative:,}), 1 ({3000 - negative:,})", "source svmlight",
+        f"label -1 ({negative:,}), 1 ({3000 - negative:,})", "source svmlight",
         f"size {result['bytes'] / 1000:.1f} kB", f"digest {data.digest}",
     ]  # fmt: skip
+
+
+def test_a_dataset_names_the_column_of_its_label_and_its_queries(run, tmp_path):
+    (tmp_path / "a.csv").write_text("x,kind\n" + "1,good\n2,bad\n" * 3)
+    (tmp_path / "b.txt").write_text("1 qid:7 1:1\n0 qid:7 1:2\n")
+    run("ingest", tmp_path / "a.csv", "--label", "kind", "--out", tmp_path / "a.zarr")
+    run("ingest", tmp_path / "b.txt", "--out", tmp_path / "b.zarr")
+    assert "label 'kind' bad (3), good (3)" in run("inspect", tmp_path / "a.zarr").lines
+    assert run("inspect", tmp_path / "b.zarr").lines[0] == "rows 2, in queries"
 
 
 def test_checkpoints_and_their_damage(run, places, tmp_path):
