@@ -40,7 +40,7 @@ def model_facts(model: LinearModel) -> dict[str, str]:
         facts[name] = listed(names, MAX_CLASSES)
     facts["weights"] = f"{nonzeros:,} of {n_weights:,} ({percent(nonzeros / n_weights)})"
     if len(model.intercept) == 1:
-        facts["intercept"] = significant(float(model.intercept[0]))
+        facts["intercept"] = significant(float(model.intercept[0]) + 0.0)  # of -0.0: 0.0
     facts |= _training_facts(model.report, model.loss)
     if model.feature_space:
         facts["source"] = str(model.feature_space)
@@ -116,7 +116,7 @@ def settings_text(config: Mapping[str, Any]) -> str:
     for name, value in changed_settings(config).items():
         if name == "loss":
             continue
-        plain = name.replace("_", " ")
+        plain = (SETTINGS[name].option or name).replace("_", " ")
         if isinstance(value, bool):
             texts.append(plain if value else f"no {plain}")
         else:

@@ -56,6 +56,12 @@ def test_names_and_classes_control_no_terminal(run, tmp_path):
     assert sorted(features) == ["\\u202eabc", "\\x1b[31mred", "a\\nb"]
 
 
+def test_a_model_names_its_settings_as_the_options_do(run, places, tmp_path):
+    train(str(places.train), fit_intercept=False, step_size=0.3).save(str(tmp_path / "model"))
+    lines = run("inspect", tmp_path / "model").lines
+    assert {"settings step size 0.3, no intercept", "intercept 0"} <= {*lines}
+
+
 def test_a_dataset(run, places):
     data = open_dataset(str(places.train))
     result = run("inspect", places.train, "--json").json
