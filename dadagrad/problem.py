@@ -370,7 +370,8 @@ def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
         if column.values is None:
             raise InputError(
                 f"{column.place} has more than 1000 distinct values, which is a regression; the "
-                f"{loss.name} loss classifies. Choose --loss squared, absolute or huber"
+                f"{loss.name} loss classifies. Choose --loss squared, or absolute if some labels "
+                "are far off"
             )
         if not column.values:
             raise InputError(f"{column.place} has no labels; training needs some")
