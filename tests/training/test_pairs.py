@@ -106,7 +106,7 @@ def test_a_ranking_is_learned(settings, tmp_path):
     np.testing.assert_array_equal(result.model.intercept, 0.0)
     predict(result.model, held_out, str(tmp_path / "scores.parquet"))
     table = pq.read_table(tmp_path / "scores.parquet")
-    assert table.column_names == ["row", "label", "score", "prediction"]
+    assert table.column_names == ["row", "query", "label", "score", "prediction"]
     partitions = range(len(held_out.partitions))
     expected = np.concatenate([result.model.scores(held_out.read(i))[:, 0] for i in partitions])
     np.testing.assert_array_equal(table["score"].to_numpy(), expected)

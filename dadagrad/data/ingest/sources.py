@@ -113,8 +113,7 @@ class Source:
 def _parse(task: BlocksTask) -> Iterable[Block]:
     """Blocks of a task; where a small file holds many, the later ones are parsed when needed."""
     blocks = iter(task())
-    first = list(itertools.islice(blocks, _BLOCKS_AHEAD))
-    return chain(first, blocks) if len(first) == _BLOCKS_AHEAD else first
+    return chain(list(itertools.islice(blocks, _BLOCKS_AHEAD)), blocks)
 
 
 class FileSource(Source):
