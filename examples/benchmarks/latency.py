@@ -63,11 +63,13 @@ def in_memory(rows: list[str]) -> dict[str, float]:
     cells = (row.strip().split(",") for row in rows)
     table = [{"y": y, "job": job, "age": float(age)} for y, job, age in cells]
     wide = [{"y": row["y"]} | {f"c{n}": str(n % 7) for n in range(39)} for row in table[:2_000]]
+    dated = [row | {"at": f"2024-05-{n % 30 + 1:02} 10:00"} for n, row in enumerate(table)]
     texts = [{"y": row["y"], "text": f"{row['job']} {'word ' * 19}"} for row in table[:2_000]]
     matrix = scipy.sparse.random(2_000, 100_000, 1e-3, "csr", rng=0)
     cases = {
         "a row of a CSR matrix": (train((matrix, np.arange(2_000) % 2)), matrix[:1]),
         "a dict of 3 columns": (train(table, label="y"), table[0]),
+        "the same, and a date": (train(dated, label="y"), dated[0]),
         "a dict of 39 columns": (train(wide, label="y"), wide[0]),
         "a text of 20 words": (
             train(texts, label="y", text_column="text"),

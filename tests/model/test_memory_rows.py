@@ -1,9 +1,13 @@
 """Rows in memory, predicted by a model: one at a time as in batches, and in microseconds."""
 
+from datetime import UTC, datetime, timedelta, timezone
+
 import numpy as np
 import pandas
 import pytest
 import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dadagrad
 from dadagrad import InputError
@@ -43,7 +47,6 @@ def make_frame(n_rows=200):
 FRAME = make_frame()
 CHOSEN = {"categories": ["zip", "size"], "cross": ["job:zip", "rooms:job"], "hash_bits": 10}
 TABLE = {"label": "y"} | CHOSEN
-DATES = ["on", "at", "until"]
 TEXT = {"label": "y", "text_column": "said", "hash_bits": 10}
 
 
@@ -51,9 +54,8 @@ TEXT = {"label": "y", "text_column": "said", "hash_bits": 10}
     "options",
     [
         TABLE,
-        TABLE | {"ignore": DATES},
-        TABLE | {"ignore": DATES, "norm": "l2", "ngrams": 2},
-        TABLE | {"ignore": DATES, "scale": "none"},
+        TABLE | {"norm": "l2", "ngrams": 2},
+        TABLE | {"ignore": ["on", "at", "until"], "scale": "none"},
         TEXT,
         TEXT | {"ngrams": 2, "binary": True, "norm": "l2"},
     ],
@@ -74,6 +76,32 @@ def test_a_row_has_the_score_that_it_has_among_others(options):
         texts = FRAME["said"].tolist()
         np.testing.assert_allclose(model.decision_function(texts), expected, atol=1e-5)
         np.testing.assert_allclose(model.decision_function(texts[:1]), expected[:1], atol=1e-5)
+
+
+zones = st.none() | st.sampled_from([UTC, timezone(timedelta(hours=-7, minutes=-30))])
+times = st.datetimes(datetime(1950, 1, 1), datetime(2100, 1, 1), timezones=zones)
+cells = times | times.map(str) | times.map(datetime.isoformat) | st.dates() | st.just("x")
+others = st.sampled_from(["", None, " 2024-05-31 ", "2024-02-30", "2024-05-31 10", "20240531"])
+
+
+@pytest.fixture(scope="module")
+def model_of_times():
+    table = {"at": FRAME["at"].astype(str), "on": FRAME["on"].dt.date, "y": FRAME["y"]}
+    return dadagrad.train(pandas.DataFrame(table), label="y", **SETTINGS).model
+
+
+def outcome(model, rows):
+    try:
+        return model.decision_function(rows)[0]
+    except InputError as error:
+        return str(error).partition("; ")[0]
+
+
+@given(cell=cells | others, column=st.sampled_from(["at", "on"]))
+def test_a_date_alone_counts_as_it_does_among_others(model_of_times, cell, column):
+    row = {"at": "2024-06-01 12:00:00", "on": "2024-06-01", column: cell}
+    alone, among = outcome(model_of_times, row), outcome(model_of_times, [row] * 60)
+    assert alone == among or np.allclose(alone, among, atol=1e-6)
 
 
 def test_rows_of_a_matrix_are_matrices_and_dicts():
@@ -110,16 +138,15 @@ def test_keys_of_a_dict_are_the_ids_of_the_file(tmp_path):
 
 def test_a_row_of_another_kind_is_refused():
     model = dadagrad.train(FRAME, **TABLE, **SETTINGS).model
-    other = dadagrad.train(FRAME, **TABLE | {"ignore": DATES}, **SETTINGS).model
-    row = FRAME.drop(columns="y").to_dict("records")[0]
-    for trained in (model, other):
-        for wrong, message in (
-            ({**row, "age": "old"}, "column 'age' holds 'old'"),
-            ({**row, "age": 10**400}, "too large|holds '1000|not finite"),
-            ({"agee": 3}, r"the row has no column 'age'.*did you mean 'agee'\?"),
-        ):
-            with pytest.raises(InputError, match=message):
-                trained.predict(wrong)
+    [row] = FRAME.drop(columns="y").to_dict("records")[:1]
+    [without] = FRAME.drop(columns=["y", "age"]).to_dict("records")[:1]
+    for wrong, message in (
+        ({**row, "age": "old"}, "column 'age' holds 'old'"),
+        ({**row, "age": 10**400}, "too large|holds '1000|not finite"),
+        ({**without, "agee": 3}, r"the row has no column 'age'.*did you mean 'agee'\?"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.predict(wrong)
     rows = [{"of": {"age": age, "size": age % 7}, "y": age % 2} for age in range(40)]
     nested = dadagrad.train(rows, label="y", **SETTINGS).model
     with pytest.raises(InputError, match=r"no column 'of.size'.* 'of.age'.* .give None where the"):
@@ -145,7 +172,7 @@ def test_a_value_of_a_feature_is_a_number(tmp_path, value):
     [("tags", "good day"), ("tags", [1.5]), ("tags", 5), ("said", b"day"), ("job", ["cook"])],
 )
 def test_a_cell_of_a_row_has_the_kind_of_its_column(name, cell):
-    model = dadagrad.train(FRAME, **TABLE | {"ignore": DATES}, **SETTINGS).model
+    model = dadagrad.train(FRAME, **TABLE, **SETTINGS).model
     row = FRAME.to_dict("records")[0] | {name: cell}
     for rows in (row, [row] * 100):
         with pytest.raises(InputError, match=f"column '{name}' is .*; the features are those of"):

@@ -11,6 +11,7 @@ import re
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
 from operator import sub
 from typing import Any
 
@@ -22,6 +23,7 @@ from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.data.tables.cells import (
     BOOLEANS,
+    DAY,
     MISSING,
     NOT_A_NUMBER,
     WHOLE_NUMBER,
@@ -38,6 +40,10 @@ from dadagrad.data.tables.scaling import LINEAR
 from dadagrad.data.tables.words import runs_of_text
 from dadagrad.errors import InputError
 
+_EPOCH = date(1970, 1, 1).toordinal()
+_ISO_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?", re.ASCII
+)
 _FLOAT_MAX = sys.float_info.max
 _LISTS = (list, tuple, np.ndarray)
 _UNLABELLED = Options("csv", no_labels=True)
@@ -45,7 +51,7 @@ _FNV_PRIME, _MASK_64, _MASK_31 = 16777619, 2**64 - 1, 2**31 - 1
 
 
 class _OtherKind(TypeError):
-    """A cell of a kind that only Arrow knows, such as a date, or that no column has."""
+    """A cell of a kind that only Arrow knows, such as decimals, or that no column has."""
 
 
 class RowReader:
@@ -62,7 +68,7 @@ class RowReader:
         self._sources = encoder.lengths
         self._nested = [name for name in self._sources if "." in name]
         self._lists = {name: length for name, length in self._sources.items() if length is not None}
-        self._has_dates = any(column.is_date for column in encoder.columns)
+        self._dates = [column.name for column in encoder.columns if column.is_date]
         self._is_scaled = any(column.is_scaled for column in self._numbers)
         self._offsets = [column.offset for column in self._numbers]
 
@@ -73,12 +79,10 @@ class RowReader:
         try:
             if self._nested:
                 row = row | {name: _inner(row, name) for name in self._nested if name not in row}
-            if self._has_dates:
-                return self._read_by_arrow(row)
             try:
-                cells = row
+                cells = row | {name: _days(row[name]) for name in self._dates}
                 for name, length in self._lists.items():
-                    cells = cells | _items(name, length, row[name])
+                    cells |= _items(name, length, row[name])
                 ids, values = self._read_numbers(cells)
                 self._add_others(cells, ids, values)
             except _OtherKind:
@@ -92,7 +96,7 @@ class RowReader:
         row = {name: row[name] for name in self._sources}
         try:
             table = columns_of_rows([row])
-        except (pa.ArrowException, OverflowError) as error:
+        except (pa.ArrowException, OverflowError, TypeError) as error:
             raise InputError(f"the row: {error}; give numbers, texts, dates or lists") from None
         batch = Batch(table, lambda number: "the row")
         block = self._encoder.finish(TableParser(self._encoder, _UNLABELLED).encode(batch))
@@ -150,6 +154,9 @@ class RowReader:
                 hashes[name] = abs(murmur(f"{name}={_category(number)}"))
                 if not math.isnan(number):
                     ids.append(first + (hashes[name] & mask))
+            elif kind in ("day", "time"):
+                for part in _parts_of_date(row[name], kind):
+                    ids.append(first + (abs(murmur(f"{name}.{part}")) & mask))
             elif kind == "words":
                 words = [f"{name}={_category(word)}" for word in _texts(row[name], str | int)]
                 ids += [first + (abs(murmur(word)) & mask) for word in words]
@@ -212,6 +219,36 @@ def _items(name: str, length: int, cell: Any) -> dict[str, Any]:
     if not isinstance(cell, _LISTS) or len(cell) != length:
         raise _OtherKind
     return {f"{name}.{item}": number for item, number in enumerate(cell)}
+
+
+def _days(cell: Any) -> float:
+    """Days since 1970 of a date, a time or a text of one, in UTC; NaN where it is missing."""
+    if is_missing(cell) or (isinstance(cell, str) and cell.strip() in MISSING):
+        return math.nan
+    if isinstance(cell, str) and _ISO_TIME.fullmatch(cell.strip()):
+        try:
+            cell = datetime.fromisoformat(cell.strip())
+        except ValueError:
+            raise _OtherKind from None
+    if not isinstance(cell, date):
+        raise _OtherKind
+    microseconds: int = 0
+    if isinstance(cell, datetime):
+        cell = cell if cell.tzinfo is None else cell.astimezone(UTC)
+        seconds = (cell.hour * 60 + cell.minute) * 60 + cell.second
+        microseconds = seconds * 1_000_000 + cell.microsecond
+    day: int = cell.toordinal() - _EPOCH
+    return (day * DAY + microseconds) / DAY
+
+
+def _parts_of_date(days: float, kind: str) -> list[str]:
+    """The parts of a date that are categories, as `encoding` names them."""
+    if math.isnan(days):
+        return []
+    day, microseconds = divmod(round(days * DAY), DAY)
+    when = date.fromordinal(day + _EPOCH)
+    parts = [f"month={when.month}", f"weekday={when.weekday()}"]
+    return [*parts, f"hour={microseconds // (DAY // 24)}"] if kind == "time" else parts
 
 
 def _texts(cell: Any, kind: Any = str) -> Any:
