@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_FNV_PRIME, _MASK_64, _MASK_31 = 16777619, 2**64 - 1, 2**31 - 1
 _UNSHOWN = ("reading", "names", "has_missing")
 _WITHOUT_EFFECT: tuple[Any, ...] = (None, False, "none", "", 1, [])
+
+
+def hash_of_cross(hashes: Iterable[int]) -> int:
+    """The hash, of 31 bits, of a combination of features with these hashes."""
+    mixed = 0
+    for hashed in hashes:
+        mixed = (mixed * _FNV_PRIME & _MASK_64) ^ hashed
+    return (mixed ^ mixed >> 32) & _MASK_31
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,11 @@ class FeatureSpace:
     def hash_bits(self) -> int | None:
         """Bits of the hashes that names of features became; None without hashing."""
         return self.plain.get("hash_bits")
+
+    @property
+    def crosses(self) -> list[list[str]]:
+        """Namespaces of Vowpal Wabbit whose combinations are features."""
+        return [cross.split(":") for cross in self.plain.get("cross", ())]
 
     @property
     def binary(self) -> bool:

@@ -551,3 +551,100 @@ def pack_rows(
             end += 1
         indptr[row + 1] = end
     return indptr, out_ids[:end].copy(), out_values[:end].copy()
+
+
+@njit(cache=True, nogil=True)
+def group_by_namespace(
+    text: NDArray[np.uint8], out: Output, wanted: NDArray[np.uint8], ends: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """The number of the namespace of each entry among those `wanted`, or -1.
+
+    Name k is ``wanted[ends[k]:ends[k + 1]]``.
+    """
+    groups = np.empty(len(out.ids), np.int32)
+    for entry in range(len(groups)):
+        at = out.namespaces[entry]
+        if entry and at == out.namespaces[entry - 1]:
+            groups[entry] = groups[entry - 1]
+            continue
+        size = 0
+        while not _ends_name(text[at + size]):
+            size += 1
+        groups[entry] = -1
+        for name in range(len(ends) - 1):
+            start = ends[name]
+            same = ends[name + 1] - start == size
+            for byte in range(size if same else 0):
+                same = same and wanted[start + byte] == text[at + byte]
+            if same:
+                groups[entry] = name
+    return groups
+
+
+@njit(cache=True, nogil=True)
+def count_crossed(indptr: NDArray[np.int64], groups: NDArray[np.int32], cross: NDArray[Any]) -> int:
+    """The number of combinations of one entry of each group of `cross`, over all rows."""
+    total = 0
+    for row in range(len(indptr) - 1):
+        combinations = 1
+        for group in cross:
+            count = 0
+            for entry in range(indptr[row], indptr[row + 1]):
+                count += groups[entry] == group
+            combinations *= count
+        total += combinations
+    return total
+
+
+@njit(cache=True, nogil=True)
+def cross_entries(
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    values: NDArray[np.float64],
+    groups: NDArray[np.int32],
+    cross: NDArray[np.int64],
+    n_crossed: int,
+    hash_bits: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int32]]:
+    """Combine one entry of each group of `cross`, into at most `n_crossed` combinations.
+
+    A combination has a row, the id of a hash of the ids, the product of the values, and the
+    (n, len(cross)) entries that are its parts. Of a group that follows itself in `cross`, each set
+    of entries counts once, and none with itself.
+    """
+    done, width = 0, len(cross)
+    rows, crossed = np.empty(n_crossed, np.int64), np.empty(n_crossed, np.int64)
+    products, parts = np.empty(n_crossed, np.float64), np.empty((n_crossed, width), np.int32)
+    members = np.empty((width, int(np.diff(indptr).max()) if len(indptr) > 1 else 0), np.int32)
+    counts, chosen = np.empty(width, np.int64), np.empty(width, np.int64)
+    for row in range(len(indptr) - 1):
+        combinations = 1
+        for part in range(width):
+            counts[part] = 0
+            for entry in range(indptr[row], indptr[row + 1]):
+                if groups[entry] == cross[part]:
+                    members[part, counts[part]] = entry
+                    counts[part] += 1
+            combinations *= counts[part]
+        for combination in range(combinations):
+            rest, right = combination, True
+            for part in range(width - 1, -1, -1):
+                chosen[part] = rest % counts[part]
+                rest //= counts[part]
+            for part in range(1, width):
+                is_same = cross[part] == cross[part - 1]
+                right = right and not (is_same and chosen[part] <= chosen[part - 1])
+            if not right:
+                continue
+            mixed, product = np.uint64(0), 1.0
+            for part in range(width):
+                entry = members[part, chosen[part]]
+                mixed = mixed * np.uint64(16777619) ^ np.uint64(ids[entry])
+                product *= values[entry]
+                parts[done, part] = entry
+            mixed ^= mixed >> np.uint64(32)
+            rows[done] = row
+            crossed[done] = np.int64(mixed & np.uint64((1 << hash_bits) - 1))
+            products[done] = product
+            done += 1
+    return rows[:done], crossed[:done], products[:done], parts[:done]

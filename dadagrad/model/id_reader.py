@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise, product
+from math import prod
 from typing import Any
 
 from dadagrad.data.dataset import MAX_FEATURES, Schema
+from dadagrad.data.feature_space import hash_of_cross
 from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.errors import InputError
 
@@ -18,17 +21,33 @@ class IdReader:
         self._ids, self._first = ids, space.first_id
         self._end = MAX_FEATURES if space.keeps_ids else schema.n_features
         self._hash_bits = space.hash_bits if space.format == "vw" else None
+        self._crosses = space.crosses
         self._binary, self._norm = space.binary, space.norm
 
     def __call__(self, row: Mapping[Any, float]) -> Entries:
-        ids = [self._id(key) for key in row]
+        ids, values = [self._id(key) for key in row], list(row.values())
         try:
-            return finish_entries(ids, list(row.values()), binary=self._binary, norm=self._norm)
+            for cross in self._crosses:
+                self._add_cross(cross, row, ids, values)
+            return finish_entries(ids, values, binary=self._binary, norm=self._norm)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"the row has a value that is not a number ({error}); give a number for each "
                 "feature, and leave out those without one"
             ) from None
+
+    def _add_cross(
+        self, cross: list[str], row: Mapping[Any, float], ids: list[int], values: list[float]
+    ) -> None:
+        """Add the combinations of features of namespaces, ``namespace^feature`` by their names."""
+        namespaces = [key[: max(key.find("^"), 0)] for key in map(str, row)]
+        members = [[n for n, each in enumerate(namespaces) if each == name] for name in cross]
+        for chosen in product(*members):
+            pairs = zip(pairwise(cross), pairwise(chosen), strict=True)
+            if all(a < b for names, (a, b) in pairs if names[0] == names[1]):
+                hashed = hash_of_cross(ids[n] for n in chosen)
+                ids.append(hashed & (2 ** (self._hash_bits or 0) - 1))
+                values.append(prod(values[n] for n in chosen))
 
     def _id(self, key: Any) -> int:
         if not isinstance(key, str):

@@ -92,10 +92,14 @@ def plan_reading(
     if like is not None:
         return _plan_like(source, known, settings, like)
     settings["format"] = known or source.guess_format()
-    if settings["format"] == "vw" and "hash_bits" not in settings:
+    if settings["format"] == "vw" and settings.get("hash_bits") is None:
         first = next(compress(source.paths, source.sizes), source.paths[0])
-        settings["hash_bits"] = VW_HASH_BITS if vw.needs_hashing(first) else None
-    return SourceSummary(Options(**settings))
+        is_hashed = settings.get("cross") or vw.needs_hashing(first)
+        settings["hash_bits"] = VW_HASH_BITS if is_hashed else None
+    options = Options(**settings)
+    if options.format == "vw" and options.cross:
+        vw.check_crosses(source.paths[0], options.cross)
+    return SourceSummary(options)
 
 
 def _plan_stored(data: Dataset, settings: dict[str, Any], like: Schema | None) -> SourceSummary:
@@ -358,6 +362,8 @@ def _feature_space(summary: SourceSummary) -> FeatureSpace:
     space: dict[str, Any] = {"format": options.format}
     if options.format == "vw":
         space["hash_bits"] = options.hash_bits
+        if options.cross:
+            space["cross"] = [":".join(cross) for cross in options.cross]
     elif options.format == "svmlight":
         space["zero_based"] = summary.first_id == 0
     elif not options.binary and options.norm == "none":

@@ -3,12 +3,16 @@
 ``[label [importance [base]]] ['tag]|namespace[:scale] feature[:value] ... |namespace ...``
 
 A feature named in the unnamed namespace hashes by its name, one of another namespace by
-``namespace^feature``, the way scikit-learn's `FeatureHasher` does without alternating signs.
+``namespace^feature``, the way scikit-learn's `FeatureHasher` does without alternating signs. A
+combination of features of crossed namespaces hashes by their ids.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +24,13 @@ from dadagrad.data.ingest.lines import BAD_ID, Lines, as_float32, explain, numbe
 from dadagrad.data.reading.files import read_head
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
+from dadagrad.errors import name_options
 from dadagrad.kernels import parsing
 from dadagrad.storage.files import is_file
+from dadagrad.storage.memory import check_free_memory
+from dadagrad.summary import listed
+
+logger = logging.getLogger(__name__)
 
 MAX_TAG_BYTES = 256
 _HEAD_BYTES = 1 << 20
@@ -61,6 +70,16 @@ def needs_hashing(path: str) -> bool:
     return lines.outcome == parsing.NEEDS_HASHING
 
 
+def check_crosses(path: str, crosses: Sequence[Sequence[str]]) -> None:
+    """Warn of a namespace of `crosses` that the first lines of a file do not have."""
+    found = re.findall(rb"\|([^\s|:]+)", read_head(path, _HEAD_BYTES)) if is_file(path) else []
+    known = sorted({name.decode("utf-8", "backslashreplace") for name in found})
+    for name in sorted({name for cross in crosses for name in cross}.difference(known)):
+        if known:
+            reason = f"--cross names the namespace {name!r}, which no line of the first MiB has"
+            logger.warning(f"{path}: {name_options(reason)}; they have {listed(known)}")
+
+
 def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     """Parse whole lines of Vowpal Wabbit text.
 
@@ -79,10 +98,19 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
         lines.report(row, at, number_problem("importance", importance))
     lines.finish_values()
     keep_names = options.keep_names and options.hash_bits is not None
-    names = (_names(lines),) if keep_names else ()
+    names = [_names(lines)] if keep_names else []
     # Sums of float32 numbers in double precision.
     content = out.values.astype(np.float64), out.ids, out.indptr
-    matrix = scipy.sparse.csr_array(content, shape=(len(out.lines), parsing.MAX_ID + 1))
+    shape = len(out.lines), parsing.MAX_ID + 1
+    matrix = scipy.sparse.csr_array(content, shape=shape)
+    if options.cross:
+        crosses = _crosses(lines, options, path)
+        names += [_names_of_cross(lines, cross) for cross in crosses] if keep_names else []
+        values, (rows, ids) = matrix.data, matrix.tocoo().coords
+        values = np.concatenate([values, *(cross.values for cross in crosses)])
+        rows = np.concatenate([rows, *(cross.rows for cross in crosses)])
+        ids = np.concatenate([ids, *(cross.ids for cross in crosses)])
+        matrix = scipy.sparse.coo_array((values, (rows, ids)), shape=shape).tocsr()
     matrix.sum_duplicates()
     with np.errstate(over="ignore"):
         matrix.data = matrix.data.astype(np.float32)
@@ -98,7 +126,7 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
         out.labels[:, None],
         out.weights,
         tags=_tags(lines),
-        names=names,
+        names=tuple(names),
     )
 
     def describe(outcome: int, line: int, at: int) -> str:
@@ -107,16 +135,60 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     return lines.finish(block, describe)
 
 
+@dataclass(frozen=True, slots=True)
+class _Cross:
+    """Combinations of entries of several namespaces: a row, an id, a value and the parts of each.
+
+    The `parts` are the (n, n_namespaces) numbers of the entries.
+    """
+
+    rows: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    values: NDArray[np.float64]
+    parts: NDArray[np.int32]
+
+
+def _crosses(lines: Lines, options: Options, path: str) -> list[_Cross]:
+    """The combinations of each cross of namespaces."""
+    out = lines.out
+    wanted = sorted({name for cross in options.cross for name in cross})
+    encoded = [name.encode() for name in wanted]
+    ends = np.cumsum([0, *map(len, encoded)])
+    text, names = (np.frombuffer(part, np.uint8) for part in (lines.chunk, b"".join(encoded)))
+    groups = parsing.group_by_namespace(text, out, names, ends)
+    values = out.values.astype(np.float64)
+    crosses = []
+    for cross in options.cross:
+        chosen = np.array([wanted.index(name) for name in cross])
+        n_crossed = parsing.count_crossed(out.indptr, groups, chosen)
+        check_free_memory(n_crossed * (24 + 4 * len(cross)), f"{path}, crossed")
+        entries = out.indptr, out.ids, values, groups
+        crossed = parsing.cross_entries(*entries, chosen, n_crossed, options.hash_bits or 0)
+        crosses.append(_Cross(*crossed))
+    return crosses
+
+
 def _names(lines: Lines) -> tuple[pa.Array, NDArray[np.int64]]:
     """The first name of each id of the entries, which are in the order of the text, and the ids."""
-    out, names = lines.out, []
-    distinct, first = np.unique(out.ids, return_index=True)
-    for entry in first.tolist():
-        name = lines.token(out.names[entry], _NAME_END)
-        namespace = lines.token(out.namespaces[entry], _NAME_END)
-        whole = namespace + b"^" + name if namespace else name
-        names.append(whole.decode("utf-8", "backslashreplace"))
+    distinct, first = np.unique(lines.out.ids, return_index=True)
+    names = [_name(lines, entry) for entry in first.tolist()]
     return pa.array(names, pa.string()), distinct
+
+
+def _names_of_cross(lines: Lines, cross: _Cross) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The first name of each id of combinations, and the ids."""
+    distinct, first = np.unique(cross.ids, return_index=True)
+    parts = cross.parts[first].tolist()
+    names = ["*".join(_name(lines, entry) for entry in entries) for entries in parts]
+    return pa.array(names, pa.string()), distinct
+
+
+def _name(lines: Lines, entry: int) -> str:
+    """The name of an entry, with that of its namespace."""
+    name = lines.token(lines.out.names[entry], _NAME_END)
+    namespace = lines.token(lines.out.namespaces[entry], _NAME_END)
+    whole = namespace + b"^" + name if namespace else name
+    return whole.decode("utf-8", "backslashreplace")
 
 
 def _tags(lines: Lines) -> NDArray[np.object_] | None:

@@ -35,7 +35,8 @@ _FORMATS_OF: dict[str, tuple[Format, ...]] = {
     "multilabel": ("svmlight",),
     "keep_names": ("vw", *TABLE_FORMATS),
     "on_error": ("svmlight", "vw", *TABLE_FORMATS),
-    **dict.fromkeys(("text_column", "columns", "ignore", "categories", "cross"), TABLE_FORMATS),
+    "cross": ("vw", *TABLE_FORMATS),
+    **dict.fromkeys(("text_column", "columns", "ignore", "categories"), TABLE_FORMATS),
     **dict.fromkeys(("id", "weight", "ngrams", "scale"), TABLE_FORMATS),
 }
 
@@ -73,7 +74,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Crosses:
-    """Combinations of columns."""
+    """Combinations of columns, or of namespaces."""
 
     type_text: str = "list of str"
     metavar: str = "C:C"
@@ -140,7 +141,7 @@ class Options:
     cross: tuple[tuple[str, ...], ...] = setting(
         (),
         Crosses(),
-        "Combine two or more categories (city:product). Several can be given.",
+        "Combine categories or namespaces (city:product). Several can be given.",
         "Columns",
         research=True,
     )

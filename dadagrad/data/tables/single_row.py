@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dadagrad.data.feature_space import FeatureSpace
+from dadagrad.data.feature_space import FeatureSpace, hash_of_cross
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.data.tables.cells import (
@@ -47,7 +47,6 @@ _ISO_TIME = re.compile(
 _FLOAT_MAX = sys.float_info.max
 _LISTS = (list, tuple, np.ndarray)
 _UNLABELLED = Options("csv", no_labels=True)
-_FNV_PRIME, _MASK_64, _MASK_31 = 16777619, 2**64 - 1, 2**31 - 1
 
 
 class _OtherKind(TypeError):
@@ -172,10 +171,7 @@ class RowReader:
                     values += [1.0] * (len(ids) - len(signed) - len(values))
                     values += [-1.0 if hashed < 0 else 1.0 for hashed in signed]
         for cross in encoder.crosses:
-            mixed = 0
-            for name in cross:
-                mixed = (mixed * _FNV_PRIME & _MASK_64) ^ hashes[name]
-            ids.append(first + ((mixed ^ mixed >> 32) & _MASK_31 & mask))
+            ids.append(first + (hash_of_cross(map(hashes.__getitem__, cross)) & mask))
         values += [1.0] * (len(ids) - len(values))
 
 
