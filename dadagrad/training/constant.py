@@ -118,8 +118,16 @@ def _of_histogram(problem: Problem, histogram: Histogram) -> dict[str, float]:
     }
 
 
-def warn_of_order(problem: Problem, rows: Rows, *, is_temporary: bool) -> None:
-    """Warn if rows of the data, which may be `is_temporary`, are sorted by label."""
+def warn_of_rows(problem: Problem, rows: Rows, *, is_temporary: bool) -> None:
+    """Warn if rows of the data, which may be `is_temporary`, are sorted by label, or are queries'.
+
+    Several classes of rows with queries are likely to be grades.
+    """
+    if rows.queries is not None and problem.task == "multiclass":
+        logger.warning(
+            "the rows have queries, and the loss learns the labels as classes, not the order of "
+            f"the rows of a query; {name_options('choose --loss ranking for that')}"
+        )
     labels = rows.labels[:, 0]
     if rows.weights is not None:  # those of a partition that is skipped are all 0
         labels = labels[rows.weights > 0.0]

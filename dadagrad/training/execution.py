@@ -27,7 +27,7 @@ from dadagrad.storage.memory import trim_malloc
 from dadagrad.training.callbacks import BeginEvent, Callback
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
 from dadagrad.training.column_scales import measure_scales
-from dadagrad.training.constant import constant_metrics, warn_of_order, worse_than_constant
+from dadagrad.training.constant import constant_metrics, warn_of_rows, worse_than_constant
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
@@ -263,7 +263,7 @@ class Run:
             return
         first = int(self.schedule.first.order(0)[0])
         rows = loader.load(first)
-        warn_of_order(self.problem, rows, is_temporary=self.data.is_temporary)
+        warn_of_rows(self.problem, rows, is_temporary=self.data.is_temporary)
         loader.keep(first, rows)
 
     def _learn_by_pass(

@@ -76,6 +76,15 @@ def test_a_run_warns_of_rows_that_are_sorted_by_label(caplog, classes):
     assert "the labels come in order" in caplog.text
 
 
+@pytest.mark.parametrize(("loss", "n_warnings"), [("hinge", 1), ("squared", 0), ("ranking", 0)])
+def test_a_run_warns_of_grades_that_are_learned_as_classes(caplog, loss, n_warnings):
+    rows = make_data((600,)).read(0)
+    grades = np.random.default_rng(0).integers(0, 3, (600, 1)).astype(float)
+    queried = replace(rows, labels=grades, queries=np.arange(600) // 6)
+    train(as_dataset([queried]), loss=loss, step_size=0.1)
+    assert caplog.text.count("the rows have queries") == n_warnings
+
+
 @pytest.mark.parametrize("kind", ["numpy", "dask"])
 def test_rows_of_a_matrix_that_are_sorted_by_label_are_shuffled(caplog, kind):
     y = np.repeat(np.arange(8), 200)
