@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.errors import InputError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Entries = tuple[NDArray[np.int64], NDArray[np.float32]]
 """Feature ids of one row, which may repeat, and their values."""
@@ -92,6 +95,16 @@ class Rows:
         vocabulary, indices = distinct_ids(ids)
         indptr = np.asarray(indptr, np.int64)
         return cls(vocabulary, indptr, indices, values, labels, weights, row_scale, queries)
+
+    def to_csr(self, n_features: int) -> csr_array:
+        """The values as a float32 matrix of SciPy, (n_rows, n_features), by global features."""
+        from scipy.sparse import csr_array
+
+        values = np.ones(self.nnz, np.float32) if self.values is None else self.values
+        if self.row_scale is not None:
+            values = values * np.repeat(self.row_scale, np.diff(self.indptr))
+        entries = values, self.vocabulary[self.indices], self.indptr
+        return csr_array(entries, shape=(self.n_rows, n_features))
 
     def slice(self, start: int, stop: int) -> Rows:
         """Rows ``start:stop`` over the same vocabulary; only the row pointers are copied."""

@@ -57,8 +57,6 @@ def dense_dataset(dataset):
     matrices, labels = [], []
     for number in range(len(dataset.partitions)):
         rows = dataset.read(number)
-        ids = rows.vocabulary[rows.indices]
-        block = Block(rows.indptr, ids, rows.values, rows.labels, row_scale=rows.row_scale)
-        matrices.append(dense_block(block, dataset.schema.n_features))
+        matrices.append(rows.to_csr(dataset.schema.n_features).toarray())
         labels.append(rows.labels)
     return np.concatenate(matrices), np.concatenate(labels)
