@@ -46,7 +46,7 @@ def finish(
     if result.complete:
         shown["digest"] = result.digest
         if holdout is not None:
-            display.say(f"evaluating on {holdout}")
+            display.say(f"model saved to {model}; evaluating on {holdout}")
             on_error = notes.get("on_error") or "raise"
             measured = dadagrad.evaluate(result.model, holdout, curves=True, on_error=on_error)
             shown["holdout"] = result.model.report["holdout"] = {"data": holdout, **measured}
