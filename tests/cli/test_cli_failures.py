@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 
 import click
 import psutil
@@ -190,7 +191,9 @@ def test_a_thread_that_cannot_begin_is_not_waited_for(monkeypatch):
     """It lacks the memory for its first call, and the one that starts it waits for a sign."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (1 << 44, before[1]))
-    monkeypatch.setattr(threading, "_start_new_thread", lambda *arguments: 0)
+    names = "_start_new_thread", "_start_joinable_thread"  # the latter from Python 3.13 on
+    [start] = filter(partial(hasattr, threading), names)
+    monkeypatch.setattr(threading, start, lambda *arguments, **settings: 0)
     monkeypatch.setattr(failures, "_address_space_was_full", lambda: True)
     monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.05)
     try:
