@@ -250,8 +250,8 @@ def test_h5ad_that_lies(stores, tmp_path, monkeypatch):
         (lambda file: file["X/indptr"].write_direct(np.arange(13) * 10**6), "does not rise"),
         (lambda file: file["X"].attrs.update(shape=[12, 2**50]), "var names 9 features"),
     ]
-    path = tmp_path / "a.h5ad"
-    for damage, said in [*labels, *matrix]:
+    for number, (damage, said) in enumerate([*labels, *matrix]):
+        path = tmp_path / f"{number}-a.h5ad"  # an error may keep the last one open
         shutil.copy(stores / "a.h5ad", path)
         with h5py.File(path, "r+") as file:
             if (damage, said) in labels:
