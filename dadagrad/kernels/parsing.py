@@ -582,21 +582,6 @@ def group_by_namespace(
 
 
 @njit(cache=True, nogil=True)
-def count_crossed(indptr: NDArray[np.int64], groups: NDArray[np.int32], cross: NDArray[Any]) -> int:
-    """The number of combinations of one entry of each group of `cross`, over all rows."""
-    total = 0
-    for row in range(len(indptr) - 1):
-        combinations = 1
-        for group in cross:
-            count = 0
-            for entry in range(indptr[row], indptr[row + 1]):
-                count += groups[entry] == group
-            combinations *= count
-        total += combinations
-    return total
-
-
-@njit(cache=True, nogil=True)
 def cross_entries(
     indptr: NDArray[np.int64],
     ids: NDArray[np.int64],

@@ -157,10 +157,12 @@ def _crosses(lines: Lines, options: Options, path: str) -> list[_Cross]:
     text, names = (np.frombuffer(part, np.uint8) for part in (lines.chunk, b"".join(encoded)))
     groups = parsing.group_by_namespace(text, out, names, ends)
     values = out.values.astype(np.float64)
-    crosses = []
+    n_rows, crosses = len(out.lines), []
+    rows = np.repeat(np.arange(n_rows), np.diff(out.indptr))
+    counts = [np.bincount(rows[groups == n], minlength=n_rows) for n in range(len(wanted))]
     for cross in options.cross:
         chosen = np.array([wanted.index(name) for name in cross])
-        n_crossed = parsing.count_crossed(out.indptr, groups, chosen)
+        n_crossed = int(np.prod([counts[n] for n in chosen], axis=0).sum())
         check_free_memory(n_crossed * (24 + 4 * len(cross)), f"{path}, crossed")
         entries = out.indptr, out.ids, values, groups
         crossed = parsing.cross_entries(*entries, chosen, n_crossed, options.hash_bits or 0)
