@@ -11,12 +11,15 @@ _UNSHOWN = ("reading", "names", "has_missing")
 _WITHOUT_EFFECT: tuple[Any, ...] = (None, False, "none", "", 1, [])
 
 
-def hash_of_cross(hashes: Iterable[int]) -> int:
-    """The hash, of 31 bits, of a combination of features with these hashes."""
-    mixed = 0
+def hash_of_cross(hashes: Iterable[Any]) -> Any:
+    """The hash, of 31 bits, of a combination of features with these hashes.
+
+    Each of them is an int, or an array of uint64 for many combinations, and so is the result.
+    """
+    mixed: Any = 0
     for hashed in hashes:
         mixed = (mixed * _FNV_PRIME & _MASK_64) ^ hashed
-    return (mixed ^ mixed >> 32) & _MASK_31
+    return (mixed ^ mixed >> 32) & _MASK_31  # the low bits of a product depend on low bits alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -582,36 +582,28 @@ def group_by_namespace(
 
 
 @njit(cache=True, nogil=True)
-def cross_entries(
-    indptr: NDArray[np.int64],
-    ids: NDArray[np.int64],
-    values: NDArray[np.float64],
-    groups: NDArray[np.int32],
-    cross: NDArray[np.int64],
-    n_crossed: int,
-    hash_bits: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int32]]:
-    """Combine one entry of each group of `cross`, into at most `n_crossed` combinations.
+def combinations(
+    indptr: NDArray[np.int64], groups: NDArray[np.int32], cross: NDArray[np.int64], limit: int
+) -> NDArray[np.int32]:
+    """Combinations of one entry of each group of `cross` in a row: (n, len(cross)) entries.
 
-    A combination has a row, the id of a hash of the ids, the product of the values, and the
-    (n, len(cross)) entries that are its parts. Of a group that follows itself in `cross`, each set
-    of entries counts once, and none with itself.
+    There are at most `limit` of them. Of a group that follows itself in `cross`, each set of
+    entries counts once, and none with itself.
     """
     done, width = 0, len(cross)
-    rows, crossed = np.empty(n_crossed, np.int64), np.empty(n_crossed, np.int64)
-    products, parts = np.empty(n_crossed, np.float64), np.empty((n_crossed, width), np.int32)
+    parts = np.empty((limit, width), np.int32)
     members = np.empty((width, int(np.diff(indptr).max()) if len(indptr) > 1 else 0), np.int32)
     counts, chosen = np.empty(width, np.int64), np.empty(width, np.int64)
     for row in range(len(indptr) - 1):
-        combinations = 1
+        n_combinations = 1
         for part in range(width):
             counts[part] = 0
             for entry in range(indptr[row], indptr[row + 1]):
                 if groups[entry] == cross[part]:
                     members[part, counts[part]] = entry
                     counts[part] += 1
-            combinations *= counts[part]
-        for combination in range(combinations):
+            n_combinations *= counts[part]
+        for combination in range(n_combinations):
             rest, right = combination, True
             for part in range(width - 1, -1, -1):
                 chosen[part] = rest % counts[part]
@@ -619,17 +611,8 @@ def cross_entries(
             for part in range(1, width):
                 is_same = cross[part] == cross[part - 1]
                 right = right and not (is_same and chosen[part] <= chosen[part - 1])
-            if not right:
-                continue
-            mixed, product = np.uint64(0), 1.0
-            for part in range(width):
-                entry = members[part, chosen[part]]
-                mixed = mixed * np.uint64(16777619) ^ np.uint64(ids[entry])
-                product *= values[entry]
-                parts[done, part] = entry
-            mixed ^= mixed >> np.uint64(32)
-            rows[done] = row
-            crossed[done] = np.int64(mixed & np.uint64((1 << hash_bits) - 1))
-            products[done] = product
-            done += 1
-    return rows[:done], crossed[:done], products[:done], parts[:done]
+            if right:
+                for part in range(width):
+                    parts[done, part] = members[part, chosen[part]]
+                done += 1
+    return parts[:done]

@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import Block
+from dadagrad.data.feature_space import hash_of_cross
 from dadagrad.data.ingest.lines import BAD_ID, Lines, as_float32, explain, number_problem, quote
 from dadagrad.data.reading.files import read_head
 from dadagrad.data.reading.options import Options
@@ -156,7 +158,7 @@ def _crosses(lines: Lines, options: Options, path: str) -> list[_Cross]:
     ends = np.cumsum([0, *map(len, encoded)])
     text, names = (np.frombuffer(part, np.uint8) for part in (lines.chunk, b"".join(encoded)))
     groups = parsing.group_by_namespace(text, out, names, ends)
-    values = out.values.astype(np.float64)
+    ids, values = out.ids.astype(np.uint64), out.values.astype(np.float64)
     n_rows, crosses = len(out.lines), []
     rows = np.repeat(np.arange(n_rows), np.diff(out.indptr))
     counts = [np.bincount(rows[groups == n], minlength=n_rows) for n in range(len(wanted))]
@@ -164,9 +166,16 @@ def _crosses(lines: Lines, options: Options, path: str) -> list[_Cross]:
         chosen = np.array([wanted.index(name) for name in cross])
         n_crossed = int(np.prod([counts[n] for n in chosen], axis=0).sum())
         check_free_memory(n_crossed * (24 + 4 * len(cross)), f"{path}, crossed")
-        entries = out.indptr, out.ids, values, groups
-        crossed = parsing.cross_entries(*entries, chosen, n_crossed, options.hash_bits or 0)
-        crosses.append(_Cross(*crossed))
+        parts = parsing.combinations(out.indptr, groups, chosen, n_crossed)
+        hashed = hash_of_cross(ids[column] for column in parts.T)
+        crosses.append(
+            _Cross(
+                rows[parts[:, 0]],
+                (hashed & (2 ** (options.hash_bits or 0) - 1)).astype(np.int64),
+                reduce(np.multiply, (values[column] for column in parts.T)),
+                parts,
+            )
+        )
     return crosses
 
 

@@ -14,6 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES, Block, Note, take
+from dadagrad.data.feature_space import hash_of_cross
 from dadagrad.data.reading.files import count_lines
 from dadagrad.data.reading.options import Delimiter, Options
 from dadagrad.data.tables.cells import (
@@ -38,8 +39,6 @@ from dadagrad.errors import InputError
 from dadagrad.kernels import parsing
 
 _NO_CELL = -1
-_FNV_PRIME = np.uint64(16777619)
-_MASK = np.uint64(0x7FFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,13 +311,9 @@ class _Encoding:
             self.texts[-1].eliminate_zeros()
 
     def _add_cross(self, cross: tuple[str, ...]) -> None:
-        hashed = np.zeros(self.batch.table.num_rows, np.uint64)
-        for name in cross:
-            codes, hashes, _ = self.coded[name]
-            hashed = hashed * _FNV_PRIME ^ np.abs(hashes).astype(np.uint64)[codes]
-        # The low bits of a product depend on low bits alone.
-        hashed ^= hashed >> np.uint64(32)
-        hashed = (hashed & _MASK).astype(np.int64)
+        coded = (self.coded[name][:2] for name in cross)
+        hashed = hash_of_cross(np.abs(each).astype(np.uint64)[codes] for codes, each in coded)
+        hashed = hashed.astype(np.int64)
         self._add(self.encoder.features_of(hashed))
         if self.keep_names:
             distinct, rows = np.unique(hashed, return_index=True)
