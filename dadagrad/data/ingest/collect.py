@@ -92,13 +92,15 @@ def plan_reading(
     if like is not None:
         return _plan_like(source, known, settings, like)
     settings["format"] = known or source.guess_format()
-    if settings["format"] == "vw" and settings.get("hash_bits") is None:
-        first = next(compress(source.paths, source.sizes), source.paths[0])
+    if settings["format"] != "vw":
+        return SourceSummary(Options(**settings))
+    first = next(compress(source.paths, source.sizes), source.paths[0])
+    if settings.get("hash_bits") is None:
         is_hashed = settings.get("cross") or vw.needs_hashing(first)
         settings["hash_bits"] = VW_HASH_BITS if is_hashed else None
     options = Options(**settings)
-    if options.format == "vw" and options.cross:
-        vw.check_crosses(source.paths[0], options.cross)
+    if options.cross:
+        vw.check_crosses(first, options.cross)
     return SourceSummary(options)
 
 
@@ -269,7 +271,7 @@ def collect(
     Number(whole=True, minimum=1, optional=True).convert("n_features", n_features)
     if n_features is not None and n_features > MAX_FEATURES:
         raise InputError(f"n_features is {n_features}; it must be {MAX_FEATURES} or less")
-    done_bytes = 0
+    total_bytes, done_bytes = sum(source.sizes), 0
     kernels = _KERNELS.get(options.format)
     if kernels is not None and not any(map(is_compiled, kernels)):
         logger.info("compiling the reader of rows (once on this machine, a few seconds)")
@@ -278,7 +280,7 @@ def collect(
         nonlocal done_bytes
         done_bytes += n_bytes
         if progress is not None:
-            progress(done_bytes, sum(source.sizes), n_rows)
+            progress(done_bytes, total_bytes, n_rows)
 
     pool = pool or WorkerPool(None)
     rows: ShuffledRows
