@@ -27,8 +27,8 @@ class IdReader:
     def __call__(self, row: Mapping[Any, float]) -> Entries:
         ids, values = [self._id(key) for key in row], list(row.values())
         try:
-            for cross in self._crosses:
-                self._add_cross(cross, row, ids, values)
+            if self._crosses:
+                self._add_crosses(row, ids, values)
             return finish_entries(ids, values, binary=self._binary, norm=self._norm)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
@@ -36,18 +36,18 @@ class IdReader:
                 "feature, and leave out those without one"
             ) from None
 
-    def _add_cross(
-        self, cross: list[str], row: Mapping[Any, float], ids: list[int], values: list[float]
-    ) -> None:
+    def _add_crosses(self, row: Mapping[Any, float], ids: list[int], values: list[float]) -> None:
         """Add the combinations of features of namespaces, ``namespace^feature`` by their names."""
-        namespaces = [key[: max(key.find("^"), 0)] for key in map(str, row)]
-        members = [[n for n, each in enumerate(namespaces) if each == name] for name in cross]
-        for chosen in product(*members):
-            pairs = zip(pairwise(cross), pairwise(chosen), strict=True)
-            if all(a < b for names, (a, b) in pairs if names[0] == names[1]):
-                hashed = hash_of_cross(ids[n] for n in chosen)
-                ids.append(hashed & (2 ** (self._hash_bits or 0) - 1))
-                values.append(prod(values[n] for n in chosen))
+        members: dict[str, list[int]] = {}
+        for number, key in enumerate(map(str, row)):
+            members.setdefault(key[: max(key.find("^"), 0)], []).append(number)
+        for cross in self._crosses:
+            for chosen in product(*(members.get(name, []) for name in cross)):
+                pairs = zip(pairwise(cross), pairwise(chosen), strict=True)
+                if all(a < b for names, (a, b) in pairs if names[0] == names[1]):
+                    hashed = hash_of_cross(ids[n] for n in chosen)
+                    ids.append(hashed & (2 ** (self._hash_bits or 0) - 1))
+                    values.append(prod(values[n] for n in chosen))
 
     def _id(self, key: Any) -> int:
         if not isinstance(key, str):
