@@ -77,8 +77,9 @@ def worse_than_constant(
 
     They were predicted by the weights that step, which say nothing of their average. The histogram
     of the scores of the average does: it has no rows from the beginning, so that a loss of twice
-    that of the constant is enough.
+    that of the constant is enough. Of several classes it has the error alone.
     """
+    far = False
     names = [name for name in ("loss", "error") if report.get(f"constant_{name}") is not None]
     reached = {name: report[f"progressive_{name}"] for name in names}
     constant = {name: report[f"constant_{name}"] for name in names}
@@ -86,8 +87,9 @@ def worse_than_constant(
         histogram = passes[0].histogram[report["best"]] if passes else np.zeros((0, 2))
         if not histogram.any():
             return None
-        reached |= _of_histogram(problem, histogram)
-    far = problem.config.average is True and reached["loss"] > 2.0 * constant["loss"]
+        of_average = _of_histogram(problem, histogram)
+        reached |= of_average
+        far = of_average.get("loss", 0.0) > 2.0 * constant["loss"]
     if not (far or all(reached[name] > constant[name] for name in names)):
         return None
     config, remedies = problem.config, ["check the labels and the order of the rows"]

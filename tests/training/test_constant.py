@@ -65,6 +65,16 @@ def test_averaged_weights_are_compared_with_a_constant(caplog):
     assert caplog.text.count("worse than a constant") == 1
 
 
+def test_averages_of_several_classes_are_not_judged_by_the_weights_that_step(caplog):
+    random = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 60)
+    data = random.normal(size=(180, 8)) + 2.0 * np.eye(3, 8)[y], y
+    result = train(data, loss="softmax", average=True, passes=2, step_size=5.0)
+    losses = result.report["progressive_loss"], result.report["constant_loss"]
+    assert losses[0] > 2 * losses[1] > 2 * evaluate(result.model, data)["loss"]
+    assert "worse than a constant" not in caplog.text
+
+
 @pytest.mark.parametrize("classes", [2, 3, 20])
 def test_a_run_warns_of_rows_that_are_sorted_by_label(caplog, classes):
     rows = make_data((1200,)).read(0)
