@@ -13,6 +13,7 @@ from sklearn.utils.validation import column_or_1d
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import LabelColumn
 from dadagrad.errors import InputError
+from dadagrad.model.base import class_labels
 from dadagrad.summary import listed
 
 _NUMBERS = "biuf"
@@ -74,7 +75,7 @@ class LabelEncoder:
                 f"{source}: label column {column.name!r} has too many distinct values to be "
                 "classes; use AdaGradRegressor"
             )
-        classes = np.array(column.names or column.values)
+        classes = class_labels(column)
         if column.names is None and (classes == np.round(classes)).all():
             classes = classes.astype(np.int64)
         return cls(classes, columns)

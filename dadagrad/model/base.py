@@ -32,6 +32,13 @@ _MANY_FEATURES = 32
 """Ratio of the features of a model to those of rows from which on a search beats a table."""
 
 
+def class_labels(column: LabelColumn) -> NDArray[Any]:
+    """Labels of the values of a column: numbers, texts, or booleans if they are false and true."""
+    if column.names == ("false", "true"):
+        return np.array([False, True])
+    return np.array(column.names or column.values)
+
+
 def refuse_not_finite(scores: Array, place: str, numbers: NDArray[np.int64] | None = None) -> None:
     """Raise `InputError` about a score that is not finite; `numbers` are those of rows in a place.
 
@@ -263,7 +270,7 @@ class LinearModel:
         Returns
         -------
         (n_rows,) array, or (n_rows, n_label_columns)
-            Numbers, or texts where the labels were texts.
+            Numbers, or texts where the labels were texts, or booleans if they were false and true.
 
         Raises
         ------
@@ -371,7 +378,8 @@ class LinearModel:
 
     @cached_property
     def _names_of_labels(self) -> NDArray[Any]:
-        return np.array(self.label_columns[0].names, object)
+        labels = class_labels(self.label_columns[0])
+        return labels if labels.dtype == bool else labels.astype(object)
 
     @cached_property
     def _reader(self) -> Callable[[Any], Entries]:

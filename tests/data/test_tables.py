@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction import FeatureHasher
 
-from dadagrad import InputError, evaluate, open_dataset, train
+from dadagrad import AdaGradClassifier, InputError, evaluate, export, open_dataset, train
 from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest.ingest import ingest, read_dataset
 from dadagrad.data.tables.encoder import TableEncoder
@@ -507,6 +507,15 @@ def test_boolean_labels_are_the_same_classes_in_all_files(tmp_path):
     frame = pandas.DataFrame(rows, columns=["label", "a"])
     for source in (*(str(tmp_path / name) for name in sources), frame):
         assert evaluate(model, source)["error"] == 0.0
+
+
+def test_labels_that_are_booleans_are_predicted_as_booleans():
+    frame = pandas.DataFrame({"a": [1.0, -1.0, 2.0] * 20, "label": [True, False, True] * 20})
+    model = train(frame, step_size=1.0, passes=3).model
+    assert (model.predict(frame) == frame.label).all()
+    assert model.predict({"a": -1.0}).tolist() == [False]
+    assert export(model, format="sklearn").classes_.dtype == bool
+    assert AdaGradClassifier.from_model(model).score(frame, frame.label) == 1.0
 
 
 def test_a_label_that_is_a_number_is_one_class_beside_any_others(tmp_path):

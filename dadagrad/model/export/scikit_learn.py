@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.model.base import LinearModel
+from dadagrad.model.base import LinearModel, class_labels
 from dadagrad.model.export.base import FORMATS, Format, import_package
 from dadagrad.optim.registry import register
 
@@ -45,7 +45,7 @@ class ScikitLearn(Format):
             estimator.coef_, estimator.intercept_ = coefficients[0], intercept
             return estimator
         (column,) = model.label_columns
-        estimator.classes_ = np.array(column.names or column.values)
+        estimator.classes_ = class_labels(column)
         if model.task == "multiclass" and model.n_outputs == 2:
             # Two classes have one row there, the difference of ours.
             coefficients, intercept = np.diff(coefficients, axis=0), np.diff(intercept)
