@@ -263,9 +263,9 @@ class LinearModel:
         data : matrix, data frame, dict, list, Dataset or str
             Rows in the feature space of the model: (n_rows, n_features) of NumPy, SciPy or lists, a
             dataset or its URL; or rows as those from which it was trained: a data frame, a dict of
-            one row by column, a list of dicts, a list of texts (of a model of one column of text),
-            a file. A dict of a model without a table has values by feature: its name, or
-            its id in the files, which is a text of digits too if there are no names.
+            one row by column, a list of dicts, a list or a Series of texts (of a model of one
+            column of text), a file. A dict of a model without a table has values by feature: its
+            name, or its id in the files, which is a text of digits too if there are no names.
 
         Returns
         -------

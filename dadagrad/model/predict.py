@@ -48,8 +48,8 @@ def predict(
     data : Dataset, str, matrix, data frame or list
         Data in the feature space of the model; labels are ignored. Or raw rows of any kind that
         `ingest` reads: files, ``-`` for standard input, a data frame, a list of dicts, or, for a
-        model of one column of text, a list of texts. They get the features of the model by its
-        recorded options.
+        model of one column of text, a list or a Series of texts. They get the features of the model
+        by its recorded options.
     out : str
         Path or URL of the file: Parquet, or CSV with a header if it ends in ``.csv``. It appears
         once it is complete. ``-`` is standard output, which receives CSV, and a raw row is answered

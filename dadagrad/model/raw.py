@@ -43,21 +43,22 @@ def is_unprepared(trained: Schema, data: Any) -> bool:
 
 
 def _are_texts(trained: Schema, data: Any) -> bool:
-    """True for a list of texts, some maybe missing, if features were made of texts."""
-    if not (trained.feature_space.of_text and isinstance(data, list | tuple) and data):
+    """True for a list or column of texts, some maybe missing, if features were made of texts."""
+    is_column = isinstance(data, list | tuple) or len(getattr(data, "shape", ())) == 1
+    if not (trained.feature_space.of_text and is_column and len(data)):
         return False
     return all(isinstance(item, str) or is_missing(item) for item in data)
 
 
 def read_raw(trained: Schema, data: Any, on_error: OnError = "raise") -> Iterator[RawRows]:
-    """Read files, standard input (``-``), a data frame or a list of texts, a chunk at a time.
+    """Read files, standard input (``-``), a data frame or texts, a chunk at a time.
 
     The recorded options make the features of the training data. Raises `InputError`, naming line
     and column, for rows that do not have its columns or their kinds.
     """
     if _are_texts(trained, data):
         text = trained.feature_space.reading["text"]
-        data = pa.table({text: pa.array(data, pa.string(), from_pandas=True)})
+        data = pa.table({text: pa.array(list(data), pa.string(), from_pandas=True)})
     source = make_source(data)
     sources: list[Source] = [FileSource(path) for path in source.paths] or [source]
     left_out, columns = LeftOut(), list[str]()

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pandas
+import polars
 import pytest
 import scipy.sparse
 from hypothesis import given
@@ -74,7 +75,8 @@ def test_a_row_has_the_score_that_it_has_among_others(options):
     assert model.predict_proba(rows[0]).shape == (1, 2)
     if "text_column" in options:
         texts = FRAME["said"].tolist()
-        np.testing.assert_allclose(model.decision_function(texts), expected, atol=1e-5)
+        for each in (texts, FRAME["said"], polars.Series(texts), np.array(texts)):
+            np.testing.assert_allclose(model.decision_function(each), expected, atol=1e-5)
         np.testing.assert_allclose(model.decision_function(texts[:1]), expected[:1], atol=1e-5)
 
 
