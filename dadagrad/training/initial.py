@@ -7,6 +7,7 @@ one run over both, in this order.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -102,6 +103,10 @@ def load_with_state(source: Any) -> tuple[Model, Mapping[str, AnyArray]]:
         return source, {}
     if isinstance(source, TrainResult):
         return source.model, source.state_arrays()
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(
+            f"{type(source).__name__} is not the result of a run; give one, or the URL of its model"
+        )
     return Model.load(source), Model.load_state(source)
 
 

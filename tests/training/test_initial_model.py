@@ -85,6 +85,12 @@ def test_the_state_is_saved_with_the_model(tmp_path, update):
         train(days[1], initial_model=url)
 
 
+def test_an_object_that_is_not_the_result_of_a_run_is_refused():
+    data = dataset_from_arrays(np.eye(6), [0, 1] * 3)
+    with pytest.raises(InputError, match="dict is not the result of a run; give one, or the URL"):
+        train(data, initial_model={"step_size": 0.3})
+
+
 def test_labels_that_are_text_keep_their_meaning_and_a_new_one_is_refused():
     X = np.eye(6)
     days = [["cat", "dog", "eel"] * 2, ["dog", "eel"] * 3, ["dog", "fox"] * 3]
