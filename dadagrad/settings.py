@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -97,7 +98,7 @@ class Number:
         if number and not isinstance(plain, bool) and self._contains(plain):
             return plain
         words = "".join(f" or {word!r}" for word in self.words)
-        raise InputError(f"{name} must be {self.phrase}{words}, not {value!r}")
+        raise InputError(f"{name} must be {self.phrase}{words}, not {reprlib.repr(value)}")
 
     @property
     def phrase(self) -> str:

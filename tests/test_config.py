@@ -95,6 +95,7 @@ REFUSED = [
     ("step_size", [], "step_size must have at least one number"),
     ("step_size", [0.1, "auto"], "step_size must be a finite number above 0, not 'auto'"),
     ("l1", [0.1, -1.0], "l1 must be a finite number of at least 0, not -1.0"),
+    ("holdout", ([0.5] * 99, [1] * 99), r"not \(\[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, ...\], \[1, "),
     ("class_weight", "even", "class_weight must be None, 'balanced' or a mapping .* not 'even'"),
     ("class_weight", {1.0: -2}, r"class_weight\[1.0\] must be a finite number of at least 0"),
     *(

@@ -295,6 +295,8 @@ def test_a_cluster_trains_on_tables_as_one_machine_does(tmp_path, monkeypatch):
         (5, {}, "the data are numbers without rows"),
         ([1.0, 2.0], {}, "the data are numbers without rows"),
         (FRAME["rich"], {}, r"a pandas Series of shape \(\d+,\); give a path"),
+        (polars.LazyFrame({"a": [1]}), {}, r"a polars LazyFrame; .*a lazy one by collect\(\)"),
+        (FRAME.loc[0], {}, r"a row by to_dict\(\)"),
         (X, {}, r"given with its labels, as a pair \(X, y\)"),
         (FRAME, {}, "has no column 'label'"),
         (FRAME, {"label": "rihc"}, "did you mean 'rich'"),

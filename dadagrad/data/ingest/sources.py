@@ -58,8 +58,8 @@ BlocksTask = Callable[[], Iterable[Block]]
 _GROUP_TASKS, _BLOCKS_AHEAD = 32, 8  # 128 and 32 MiB of text
 
 ACCEPTED = (
-    "give a path or URL (of a dataset, or of files of rows), a data frame (pandas, polars, "
-    "pyarrow, dask), or a pair (X, y) of a matrix (NumPy, SciPy, dask) and its labels"
+    "give a path or URL (of a dataset, or of files of rows), a data frame (a lazy one by "
+    "collect()), a list of dicts (a row by to_dict()), or a pair (X, y) of a matrix and its labels"
 )
 
 
@@ -389,9 +389,9 @@ def _no_labels(data: str) -> InputError:
 def _described(data: Any) -> str:
     if isinstance(data, int | float | np.number):
         return "numbers without rows (one row of two numbers is [[1.0, 2.0]])"
-    shape = getattr(data, "shape", None)
-    kind = f"a {type(data).__module__.partition('.')[0]} {type(data).__name__}"
-    return (kind if shape is None else f"{kind} of shape {shape}").replace("a builtins ", "a ")
+    kind = f"{type(data).__module__.partition('.')[0]} {type(data).__name__}"
+    shape = f" of shape {data.shape}" if hasattr(data, "shape") else ""
+    return f"a {kind.removeprefix('builtins ')}{shape}"
 
 
 def _label_of(y: Any, columns: Any) -> str:
