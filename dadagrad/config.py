@@ -207,7 +207,7 @@ class TrainConfig:
     seed: int = setting(
         0,
         Number(whole=True, minimum=0),
-        "Random seed of the order of partitions.",
+        "Random seed of the order of rows. Those of a dataset keep their order inside partitions.",
         "Common",
     )
 
@@ -235,6 +235,11 @@ class TrainConfig:
             return (self,)
         combinations = product(*(each if isinstance(each, tuple) else (each,) for each in values))
         return tuple(replace(self, **dict(zip(SWEPT, each, strict=True))) for each in combinations)
+
+    @property
+    def row_order(self) -> int | None:
+        """Seed of the order of rows that are not a dataset yet; None if they keep their order."""
+        return self.seed if self.shuffle else None
 
     @property
     def n_streams(self) -> int:

@@ -104,7 +104,7 @@ def sweep(
         check_new_file(path, overwrite)
     make_grid(config, names)
     check_destinations(model, overwrite=overwrite)
-    rows = open_data(data, reading, display, resources, shuffle=settings["shuffle"])
+    rows = open_data(data, reading, display, resources, shuffle=config.row_order)
     check_data(rows, config, None, resources)
     result = dadagrad.sweep(
         rows,

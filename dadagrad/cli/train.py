@@ -158,16 +158,16 @@ def train(
             "--checkpoints needs a dataset, which a later process can read, too; make one of the "
             f"files with `dadagrad ingest {shlex.quote(data[0])} --out URL`"
         )
-    rows = open_data(
-        data, reading, display, resources,
-        like=initial_model, shuffle=values.get("shuffle"), on_error=on_error,
-    )  # fmt: skip
     if holdout is not None:
         share = _share(holdout)
         values["holdout"] = share or 0.0
         holdout = absolute(holdout) if share is None else None
     initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
     config = make_config(None if initial is None else initial.config, values)
+    rows = open_data(
+        data, reading, display, resources,
+        like=initial_model, shuffle=config.row_order, on_error=on_error,
+    )  # fmt: skip
     rows = rows if initial is None else initial.adopt(rows)
     if model is None or dry_run:
         prediction = dadagrad.dry_run(

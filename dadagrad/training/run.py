@@ -136,9 +136,9 @@ def train(
         config = initial.config
     config = make_config(config, settings)
     if initial is None:
-        data = resources.dataset(data, on_error, shuffle=config.shuffle, **options)
+        data = resources.dataset(data, on_error, shuffle=config.row_order, **options)
     else:
-        options |= {"like": initial.model, "shuffle": config.shuffle}
+        options |= {"like": initial.model, "shuffle": config.row_order}
         rows = resources.dataset(data, on_error, **options)
         data = initial.adopt(rows)
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
@@ -228,7 +228,7 @@ def resume(
     config = TrainConfig.from_json(meta["config"], objects)
     schema = Schema.from_json(meta["data"]["schema"])
     resources = Resources(threads, workers, client, memory, trace)
-    data = resources.dataset(data, shuffle=config.shuffle)
+    data = resources.dataset(data, shuffle=config.row_order)
     with suppress(InputError):  # other data, of which the digest tells
         data = with_label_columns(data, schema.label_columns, schema.n_features)
     learned = split_holdout(data, config)[0]

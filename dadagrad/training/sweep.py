@@ -112,7 +112,7 @@ def sweep(
         raise InputError("loss must have at least one loss, not an empty list")
     losses = [each for each in losses if each is not None]
     base = make_config(config, settings | ({"loss": losses[0]} if losses else {}))
-    data = resources.dataset(data, shuffle=base.shuffle, **options)
+    data = resources.dataset(data, shuffle=base.row_order, **options)
     base = resolve_config(data, base, on_cluster=resources.on_cluster)
     grid = make_grid(base, losses)
     run = Run(data, base, resources, messages=messages)

@@ -69,6 +69,16 @@ def test_each_function_takes_a_table(kind, tmp_path):
     assert predicted["label"].tolist() == FRAME["rich"].tolist()
 
 
+@pytest.mark.parametrize("data", [FRAME, BLOCKS, (X, Y)], ids=["frame", "dask", "matrix"])
+def test_the_seed_decides_the_order_of_rows_and_which_are_held_out(data):
+    settings = SETTINGS | ({} if isinstance(data, tuple) else {"label": "rich"})
+    first, again, other = (
+        dadagrad.train(data, **settings, seed=seed, holdout=0.2) for seed in (1, 1, 2)
+    )
+    assert first.model.digest == again.model.digest != other.model.digest
+    assert first.report["holdout"]["loss"] != other.report["holdout"]["loss"]
+
+
 @pytest.mark.parametrize(
     "pair",
     [

@@ -223,7 +223,7 @@ def as_dataset(
     data: Any,
     *,
     like: Any = None,
-    shuffle: bool | None = None,
+    shuffle: Shuffle = "auto",
     progress: Progress | None = None,
     **options: Any,
 ) -> Dataset:
@@ -238,14 +238,12 @@ def as_dataset(
     like, progress
         As in `ingest`.
     shuffle
-        True for a random order of the rows that are not a dataset, which is always the same; by
-        default a matrix keeps its order.
+        As in `ingest`, of rows that are not a dataset; by default a matrix keeps its order.
     **options
         Options of `ingest` for rows that are not a dataset yet, such as ``label``.
     """
     if is_raw(data):
-        order: Shuffle = None if shuffle is False else "auto"
-        return read_dataset(data, like=like, shuffle=order, progress=progress, **options)
+        return read_dataset(data, like=like, shuffle=shuffle, progress=progress, **options)
     _check_known(options)
     given = given_options(options)
     if isinstance(data, list | tuple) and not is_pair(data):
@@ -266,7 +264,7 @@ def as_dataset(
         )
     if isinstance(source, DatasetSource):
         return source.data
-    seed = 0 if shuffle else None
+    seed = None if shuffle == "auto" else shuffle
     if isinstance(source, MatrixSource):
         return source.to_dataset(seed)
     assert isinstance(source, DaskMatrixSource)

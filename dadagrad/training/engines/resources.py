@@ -67,7 +67,7 @@ class Resources:
         return self.threads or available_cores()
 
     def dataset(
-        self, data: Any, on_error: OnError = "raise", shuffle: bool | None = None, **options: Any
+        self, data: Any, on_error: OnError = "raise", shuffle: Shuffle = "auto", **options: Any
     ) -> Dataset:
         """Make a dataset of `data`, as `as_dataset` does; a cluster can read that of raw rows.
 
@@ -76,11 +76,10 @@ class Resources:
         if is_raw(data):
             options["on_error"] = on_error
             if self.on_cluster:
-                order: Shuffle = None if shuffle is False else "auto"
-                return _write_for_workers(make_source(data), self.client, order, **options)
+                return _write_for_workers(make_source(data), self.client, shuffle, **options)
         elif self.on_cluster and is_dask(data[0] if is_pair(data) else data):
-            source = make_source(data)
-            return _write_for_workers(source, self.client, 0 if shuffle else None, **options)
+            order = None if shuffle == "auto" else shuffle
+            return _write_for_workers(make_source(data), self.client, order, **options)
         return as_dataset(data, shuffle=shuffle, **options)
 
     @contextmanager
