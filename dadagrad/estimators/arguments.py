@@ -38,7 +38,8 @@ MORE_PARAMETER_DOCS = """
         Number of threads; None is that of the cores.
     client : "current", str, distributed.Client or None, default=None
         Dask cluster on which `fit` trains on a dataset or a dask collection, whose blocks its
-        workers compute: "current" is the active client, and a str the address of a scheduler.
+        workers compute: "current" is the active client, and a str the address of a scheduler. An
+        estimator with a `Client` cannot be cloned or pickled: give searches one of the others.
     checkpoints : str or None, default=None
         URL of a folder. `fit` leaves checkpoints there, and resumes from them when it is called
         with the same data and settings again.
