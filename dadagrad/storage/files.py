@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeVar, cast
 
 from dadagrad.errors import InputError, MissingKey, StorageError
-from dadagrad.storage.backends import ChangedObject, Version, explain
+from dadagrad.storage.backends import Version
 from dadagrad.storage.store import N_REQUESTS, Storage, open_regular
 
 T = TypeVar("T")
@@ -30,47 +31,45 @@ def is_file(path: str) -> bool:
     return Storage(path).exists("") if is_url(path) else os.path.isfile(path)
 
 
-def source_version(path: str) -> Version:
-    """Size of a file or an object in bytes, 0 for pipes and folders; and the tag of an object."""
-    if not is_url(path):
-        return os.path.getsize(path) if os.path.isfile(path) else 0, ""
-    with suppress(MissingKey):
-        return Storage(path).version("")
-    return 0, ""
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file, or an object of a store, which is read in its `version` alone if that is given."""
 
+    path: str
+    version: Version | None = None
 
-def source_bytes(path: str) -> int:
-    """Size of a file or an object in bytes; 0 for pipes and folders, which have none."""
-    return source_version(path)[0]
+    @classmethod
+    def look_up(cls, path: str) -> SourceFile:
+        """Find the version of a file; what is missing, a pipe and a folder have none."""
+        if not is_url(path):
+            return cls(path, (os.path.getsize(path), "") if os.path.isfile(path) else None)
+        with suppress(MissingKey):
+            return cls(path, Storage(path).version(""))
+        return cls(path)
 
+    @property
+    def size(self) -> int:
+        """Size in bytes, where it was looked up; else 0."""
+        return 0 if self.version is None else self.version[0]
 
-def check_unchanged(versions: Mapping[str, Version]) -> None:
-    """Raise `StorageError` if an object is not in this version any more."""
-    for url, now in zip(versions, map_files(source_version, list(versions)), strict=True):
-        if now != versions[url]:
-            raise explain(ChangedObject(), "read", url, "", "")
+    def open(self, *, pipes: bool = False, buffer_bytes: int = BUFFER_BYTES) -> io.BufferedReader:
+        """Open it to read from any position, or with `pipes` also what has none.
+
+        An object is fetched in requests of at least `buffer_bytes`.
+
+        Raises `InputError` for a pipe or a device, `OSError` for a file that cannot be opened, and
+        `StorageError` for an object that is missing or has changed.
+        """
+        if is_url(self.path):
+            object_file = cast(io.RawIOBase, Storage(self.path).open("", self.version))
+            return io.BufferedReader(object_file, buffer_bytes)
+        return open(self.path, "rb", opener=None if pipes else open_regular)
 
 
 def map_files(answer: Callable[[str], T], paths: Sequence[str]) -> list[T]:
     """The answer about each of several files; stores are asked about many at a time."""
     with ThreadPoolExecutor(N_REQUESTS) as pool:
         return list(pool.map(answer, paths))
-
-
-def open_file(
-    path: str, *, pipes: bool = False, buffer_bytes: int = BUFFER_BYTES
-) -> io.BufferedReader:
-    """Open a file or an object to read from any position, or with `pipes` also what has none.
-
-    An object is fetched in requests of at least `buffer_bytes`.
-
-    Raises `InputError` for a pipe or a device, `OSError` for a file that cannot be opened, and
-    `StorageError` for an object.
-    """
-    if is_url(path):
-        object_file = cast(io.RawIOBase, Storage(path).open(""))
-        return io.BufferedReader(object_file, buffer_bytes)
-    return open(path, "rb", opener=None if pipes else open_regular)
 
 
 @contextmanager

@@ -140,10 +140,10 @@ class Storage:
         """Read each object into its buffer, in parallel from afar; return their sizes."""
         return self._map(self.read_into, buffers)
 
-    def open(self, key: str) -> BinaryIO:
-        """Open an object as a readable, seekable binary file."""
+    def open(self, key: str, version: Version | None = None) -> BinaryIO:
+        """Open an object as a readable, seekable binary file, by default in its version now."""
         if not self.is_local:
-            version = self.version(key)
+            version = version or self.version(key)
             return cast(BinaryIO, ObjectFile(version[0], partial(self._get_range, key, version)))
         with self._explained("read", key):
             return open(self.local_path(key), "rb", opener=open_regular)
@@ -215,8 +215,12 @@ class Storage:
 
     def size(self, key: str) -> int:
         """The size of an object in bytes; raises `MissingKey` if there is none."""
+        return self.version(key)[0]
+
+    def version(self, key: str) -> Version:
+        """The size of an object, and its tag, which differs in other content; "" of a file."""
         if not self.is_local:
-            return self.version(key)[0]
+            return self._ask("look up", key, lambda: version_of(self._store.head(self._path(key))))
         # Without obstore, whose threads a forked process lacks and would wait for without end:
         # a process that has only read can be forked.
         with self._explained("look up", key):
@@ -224,11 +228,7 @@ class Storage:
             check_regular(self.local_path(key), status.st_mode)
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError
-            return status.st_size
-
-    def version(self, key: str) -> Version:
-        """The size of an object that is not local, and its tag, which differs in other content."""
-        return self._ask("look up", key, lambda: version_of(self._store.head(self._path(key))))
+            return status.st_size, ""
 
     def n_bytes(self) -> int:
         """The total size of all objects under this URL, or of the one object at it."""

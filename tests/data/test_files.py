@@ -14,6 +14,16 @@ from hypothesis import strategies as st
 from dadagrad import InputError
 from dadagrad.data.reading import files
 from dadagrad.data.reading.files import Range, place, plan_ranges, read_chunks
+from dadagrad.storage.files import SourceFile
+
+
+def ranges(path, *range_bytes):
+    return plan_ranges(SourceFile(str(path)), *range_bytes)
+
+
+def whole(path):
+    """A range that is read in order."""
+    return Range(SourceFile(str(path)), 0, None)
 
 
 def incompressible_lines(n):
@@ -31,7 +41,7 @@ def test_ranges_cover_every_line_once(tmp_path_factory, lines, ended, range_byte
     path = tmp_path_factory.mktemp("text") / "lines"
     path.write_bytes(text)
     joined = b""
-    for source in plan_ranges(str(path), range_bytes):
+    for source in ranges(path, range_bytes):
         for number, (chunk, offset) in enumerate(read_chunks(source, chunk_bytes)):
             assert offset == len(joined)
             assert number > 0 or source.start <= offset < source.stop
@@ -47,8 +57,8 @@ def test_compression_is_recognised_by_content_and_streams_are_joined(tmp_path, s
     path = tmp_path / "misleading.txt"
     compress = COMPRESS[suffix]
     path.write_bytes(compress(first[:100_000]) + compress(first[100_000:] + last))
-    (source,) = plan_ranges(str(path), 100)
-    assert source == Range(str(path), 0, None)
+    (source,) = ranges(path, 100)
+    assert source == whole(path)
     chunks = list(read_chunks(source, 10_000))
     assert b"".join(chunk for chunk, _ in chunks) == text
     assert all(text[offset : offset + len(chunk)] == chunk for chunk, offset in chunks)
@@ -58,41 +68,41 @@ def test_compression_is_recognised_by_content_and_streams_are_joined(tmp_path, s
 
 def test_an_xz_file_may_end_in_zeros(tmp_path):
     (tmp_path / "a.xz").write_bytes(lzma.compress(b"one\n") + bytes(512) + lzma.compress(b"two"))
-    chunks = read_chunks(Range(str(tmp_path / "a.xz"), 0, None), 99)
+    chunks = read_chunks(whole(tmp_path / "a.xz"), 99)
     assert b"".join(chunk for chunk, _ in chunks) == b"one\ntwo"
 
 
 def test_a_chunk_grows_for_a_long_line_up_to_a_limit(tmp_path, monkeypatch):
     path = tmp_path / "long"
     path.write_bytes(b"short\n" + b"x" * 10_000 + b"\nlast")
-    chunks = list(read_chunks(Range(str(path), 0, None), 100))
+    chunks = list(read_chunks(whole(path), 100))
     assert [(len(chunk), offset) for chunk, offset in chunks] == [(6, 0), (10_001, 6), (4, 10_007)]
     monkeypatch.setattr(files, "MAX_LINE_BYTES", 5000)
     with pytest.raises(InputError, match=r"long, line 2 is longer than 5000 bytes"):
-        list(read_chunks(Range(str(path), 0, None), 100))
+        list(read_chunks(whole(path), 100))
 
 
 def test_empty_files_have_no_chunks(tmp_path):
     path = tmp_path / "empty"
     path.touch()
-    assert plan_ranges(str(path)) == []
+    assert ranges(path) == []
     path.write_bytes(gzip.compress(b""))
-    assert [list(read_chunks(source, 100)) for source in plan_ranges(str(path))] == [[]]
+    assert [list(read_chunks(source, 100)) for source in ranges(path)] == [[]]
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(InputError, match=r"cannot read .*nowhere: No such file"):
-        plan_ranges(str(tmp_path / "nowhere"))
+        ranges(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"cannot read .*nowhere: No such file"):
-        list(read_chunks(Range(str(tmp_path / "nowhere"), 0, None), 100))
+        list(read_chunks(whole(tmp_path / "nowhere"), 100))
     with pytest.raises(InputError, match="Is a directory"):
-        plan_ranges(str(tmp_path))
+        ranges(tmp_path)
 
 
 def test_a_compressed_pipe_is_streamed(tmp_path):
     path = str(tmp_path / "pipe")
     os.mkfifo(path)
-    (source,) = plan_ranges(path)
+    (source,) = ranges(path)
     text = incompressible_lines(1000)
     writer = threading.Thread(target=Path(path).write_bytes, args=(gzip.compress(text),))
     writer.start()

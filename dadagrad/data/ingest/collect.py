@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import compress
 from typing import Any, Literal
 
 import numpy as np
@@ -34,7 +33,6 @@ from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, store_runs
 from dadagrad.data.labels import LabelTable, keep_class_names
-from dadagrad.data.reading.files import TASK_BYTES
 from dadagrad.data.reading.names import names_format
 from dadagrad.data.reading.options import (
     MATRIX_FORMATS,
@@ -52,7 +50,6 @@ from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
 from dadagrad.kernels import is_compiled, parsing
 from dadagrad.settings import Number
-from dadagrad.storage.files import check_unchanged, is_url
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +91,7 @@ def plan_reading(
     settings["format"] = known or source.guess_format()
     if settings["format"] != "vw":
         return SourceSummary(Options(**settings))
-    first = next(compress(source.paths, source.sizes), source.paths[0])
+    first = next((file.path for file in source.files if file.size), source.paths[0])
     if settings.get("hash_bits") is None:
         is_hashed = settings.get("cross") or vw.needs_hashing(first)
         settings["hash_bits"] = VW_HASH_BITS if is_hashed else None
@@ -271,7 +268,7 @@ def collect(
     Number(whole=True, minimum=1, optional=True).convert("n_features", n_features)
     if n_features is not None and n_features > MAX_FEATURES:
         raise InputError(f"n_features is {n_features}; it must be {MAX_FEATURES} or less")
-    total_bytes, done_bytes = sum(source.sizes), 0
+    total_bytes, done_bytes = source.n_bytes, 0
     kernels = _KERNELS.get(options.format)
     if kernels is not None and not any(map(is_compiled, kernels)):
         logger.info("compiling the reader of rows (once on this machine, a few seconds)")
@@ -293,7 +290,6 @@ def collect(
                 local.append(block)
             report(block.source_bytes, rows.n_rows)
         local.finish()
-    _check_unchanged(source)
     summary.wrong_rows.log()
     if not rows.n_rows:
         skipped = summary.wrong_rows.n_rows
@@ -301,18 +297,6 @@ def collect(
         reason += f" ({summary.zero_weight} have weight 0)" if summary.zero_weight else ""
         raise InputError(f"no rows in {source.name}{reason}; give sources with at least one")
     return Collected(rows, summary, n_features or summary.n_needed, partition_nnz)
-
-
-def _check_unchanged(source: Source) -> None:
-    """Raise `StorageError` if an object that was opened several times has changed meanwhile."""
-    versions = enumerate(zip(source.paths, source.versions, strict=True))
-    check_unchanged(
-        {
-            path: version
-            for number, (path, version) in versions
-            if is_url(path) and (number == 0 or version[0] > TASK_BYTES // 4)
-        }
-    )
 
 
 def _learn_scales(

@@ -154,7 +154,7 @@ def ingest(
         features=collected.schema.n_features,
         nnz=sum(partition.nnz for partition in partitions),
         partitions=len(partitions),
-        source_bytes=sum(source.sizes),
+        source_bytes=source.n_bytes,
         bytes=storage.n_bytes(),
         seconds=time.perf_counter() - started,
         skipped=summary.wrong_rows.n_rows,

@@ -35,8 +35,8 @@ from dadagrad.data.tables.formats import (
     open_text,
     table_batches,
 )
-from dadagrad.data.tables.parquet import parquet_groups, parquet_table
-from dadagrad.storage.files import open_file, source_bytes
+from dadagrad.data.tables.parquet import parquet_table
+from dadagrad.storage.files import SourceFile
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
 
@@ -52,9 +52,9 @@ LINE_PARSERS: dict[str, Parser] = {"svmlight": svmlight.parse, "vw": vw.parse}
 
 
 def file_tasks(
-    paths: list[str], sizes: list[int], summary: SourceSummary, *, whole_streams: bool = False
+    files: list[SourceFile], summary: SourceSummary, *, whole_streams: bool = False
 ) -> Iterator[Task]:
-    """Tasks that read files of text and tables, of these sizes in bytes (0 for pipes).
+    """Tasks that read files of text and tables.
 
     A small file is opened and read by one task, once the columns are known. A larger one is opened
     here for its first rows, and one that can only be read from its beginning is read here, or with
@@ -65,18 +65,17 @@ def file_tasks(
     is_parquet = options.format == "parquet"
     tasks = _parquet_tasks if is_parquet else partial(_text_tasks, whole_streams=whole_streams)
     if summary.encoder is None and options.format not in LINE_PARSERS:
-        capped = [min(size, HEAD_BYTES) for size in sizes]
-        largest = paths[capped.index(max(capped))]
-        if largest != paths[0]:
-            summary.columns = names_of_columns(paths[0], options)
+        largest = max(files, key=lambda file: min(file.size, HEAD_BYTES))
+        if largest != files[0]:
+            summary.columns = names_of_columns(files[0].path, options)
             next(tasks(largest, 0, summary), None)
-    for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
-        limit = TASK_BYTES // 4 if COMPRESSED_NAME.search(path) else TASK_BYTES
+    for number, file in enumerate(files):
+        limit = TASK_BYTES // 4 if COMPRESSED_NAME.search(file.path) else TASK_BYTES
         columns_known = options.format in LINE_PARSERS or (number > 0 and summary.columns)
-        if columns_known and 0 < size <= limit:
-            yield Task(number, 0, _parse_whole(path, size, summary))
+        if columns_known and 0 < file.size <= limit:
+            yield Task(number, 0, _parse_whole(file, summary))
         else:
-            yield from tasks(path, number, summary)
+            yield from tasks(file, number, summary)
 
 
 def array_blocks(source: arrays.ArraySource, summary: SourceSummary) -> Iterator[Block]:
@@ -154,39 +153,42 @@ def _open_chunks(
     return parse, _whole_rows(parse, path, chain([(first, offset)], chunks)), columns
 
 
-def _parse_whole(path: str, size: int, summary: SourceSummary) -> Callable[[], Iterator[Block]]:
+def _parse_whole(file: SourceFile, summary: SourceSummary) -> Callable[[], Iterator[Block]]:
     """A function that yields the blocks of a small file."""
     options, encoder = _current_options(summary), summary.encoder
     if options.format == "parquet" and encoder is not None:
-        return partial(_parse_parquet_file, TableParser(encoder, options), path, size)
-    return partial(_parse_text_file, path, size, options, encoder, summary.columns)
+        return partial(_parse_parquet_file, TableParser(encoder, options), file)
+    return partial(_parse_text_file, file, options, encoder, summary.columns)
 
 
 def _parse_text_file(
-    path: str, size: int, options: Options, encoder: TableEncoder | None, columns: list[str]
+    file: SourceFile, options: Options, encoder: TableEncoder | None, columns: list[str]
 ) -> Iterator[Block]:
     """Yield the blocks of a small file of text."""
-    chunks = read_chunks(Range(path, 0, None), TASK_BYTES)
-    if (opened := _open_chunks(path, chunks, options, encoder, columns)) is not None:
+    chunks = read_chunks(Range(file, 0, None), TASK_BYTES)
+    if (opened := _open_chunks(file.path, chunks, options, encoder, columns)) is not None:
         parse, chunks, _ = opened
         for number, (chunk, offset) in enumerate(chunks):
-            yield from _parse_chunk(parse, path, chunk, offset, 0 if number else size)
+            yield from _parse_chunk(parse, file.path, chunk, offset, 0 if number else file.size)
 
 
-def _parse_parquet_file(parse: TableParser, path: str, size: int) -> Iterator[Block]:
+def _parse_parquet_file(parse: TableParser, file: SourceFile) -> Iterator[Block]:
     """Yield the blocks of a small file of Parquet, which is fetched in one request."""
-    with open_file(path, buffer_bytes=size) as opened:
-        file = io.BytesIO(opened.read())
-    groups = [group for group in read_row_groups(file, path) if group.n_rows]
-    for number, group in enumerate(groups):
-        yield from _parse_group(parse, path, group, 0 if number else size, file)
+    with file.open(buffer_bytes=file.size) as opened:
+        content = io.BytesIO(opened.read())
+    for number, group in enumerate(_filled_groups(content, file.path)):
+        yield from _parse_group(parse, content, file.path, group, 0 if number else file.size)
+
+
+def _filled_groups(file: BinaryIO, path: str) -> list[RowGroup]:
+    return [group for group in read_row_groups(file, path) if group.n_rows]
 
 
 def _text_tasks(
-    path: str, file: int, summary: SourceSummary, *, whole_streams: bool
+    file: SourceFile, number: int, summary: SourceSummary, *, whole_streams: bool
 ) -> Iterator[Task]:
-    options = summary.options
-    ranges = plan_ranges(path, TASK_BYTES)
+    options, path = summary.options, file.path
+    ranges = plan_ranges(file, TASK_BYTES)
     if not ranges:
         return
     meter = Meter()
@@ -200,25 +202,25 @@ def _text_tasks(
     parse, chunks, columns = opened
     if isinstance(parse, TableParser):
         summary.encoder = parse.encoder
-        if file == 0 or not summary.columns:
+        if number == 0 or not summary.columns:
             summary.columns = columns
         summary.delimiter = summary.delimiter or parse.delimiter
         can_seek &= not parse.quoted
     if can_seek:
-        for number, part in enumerate(ranges):
-            yield Task(file, number, partial(_parse_part, _current(parse, summary), part))
+        for place, part in enumerate(ranges):
+            yield Task(number, place, partial(_parse_part, _current(parse, summary), part))
         return
     if whole_streams:
-        yield Task(file, 0, partial(_parse_part, parse, Range(path, 0, None)))
+        yield Task(number, 0, partial(_parse_part, parse, Range(file, 0, None)))
         return
-    number = 0
-    for number, (chunk, offset) in enumerate(chunks):
+    block = 0
+    for block, (chunk, offset) in enumerate(chunks):
         parse = _current(parse, summary)
         parse_part = partial(_parse_chunk, parse, path, chunk, offset, meter.take())
-        yield Task(file, 0, parse_part, number)
-    if (rest := source_bytes(path) - meter.position) > 0:  # after the last line, as a checksum
+        yield Task(number, 0, parse_part, block)
+    if (rest := file.size - meter.position) > 0:  # after the last line, as a checksum
         parse_part = partial(_parse_chunk, parse, path, b"", meter.position, rest)
-        yield Task(file, 0, parse_part, number + 1)
+        yield Task(number, 0, parse_part, block + 1)
 
 
 def _current(parse: Any, summary: SourceSummary) -> Any:
@@ -252,21 +254,27 @@ def learn_table(heads: Iterable[pa.Table], place: str, summary: SourceSummary) -
     return TableParser(summary.encoder, summary.options)
 
 
-def _parquet_tasks(path: str, file: int, summary: SourceSummary) -> Iterator[Task]:
-    groups = [group for group in parquet_groups(path) if group.n_rows]
-    if not groups:
-        return
-    parse = learn_table((parquet_table(path, group) for group in groups), path, summary)
-    size = source_bytes(path)
-    for number, group in enumerate(groups):
-        n_bytes = size * (number + 1) // len(groups) - size * number // len(groups)
+def _parquet_tasks(file: SourceFile, number: int, summary: SourceSummary) -> Iterator[Task]:
+    with file.open() as opened:
+        groups = _filled_groups(opened, file.path)
+        if not groups:
+            return
+        heads = (parquet_table(opened, file.path, group) for group in groups)
+        parse = learn_table(heads, file.path, summary)
+    for place, group in enumerate(groups):
+        n_bytes = file.size * (place + 1) // len(groups) - file.size * place // len(groups)
         parse_now = _current(parse, summary)
-        yield Task(file, number, partial(_parse_group, parse_now, path, group, n_bytes))
+        yield Task(number, place, partial(_open_group, parse_now, file, group, n_bytes))
+
+
+def _open_group(parse: TableParser, file: SourceFile, group: RowGroup, n_bytes: int) -> list[Block]:
+    with file.open() as opened:
+        return _parse_group(parse, opened, file.path, group, n_bytes)
 
 
 def _parse_group(
-    parse: TableParser, path: str, group: RowGroup, n_bytes: int, file: BinaryIO | None = None
+    parse: TableParser, file: BinaryIO, path: str, group: RowGroup, n_bytes: int
 ) -> list[Block]:
-    table = parquet_table(path, group, parse.encoder.column_names(), file)
+    table = parquet_table(file, path, group, parse.encoder.column_names())
     *others, last = map(parse.encode, table_batches(table, path, group.first + 1))
     return [*others, replace(last, source_bytes=n_bytes)]

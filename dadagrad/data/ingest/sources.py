@@ -48,8 +48,7 @@ from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, table_batches, to_table
 from dadagrad.data.tables.parquet import is_table
 from dadagrad.errors import InputError
-from dadagrad.storage.backends import Version
-from dadagrad.storage.files import is_file, is_url, map_files, source_bytes, source_version
+from dadagrad.storage.files import SourceFile, is_file, is_url, map_files
 from dadagrad.summary import listed
 
 BlocksTask = Callable[[], Iterable[Block]]
@@ -81,14 +80,14 @@ class Source:
     label: str | None = None
 
     @cached_property
-    def versions(self) -> list[Version]:
-        """Sizes and tags of the files, when they were first asked for."""
-        return map_files(source_version, self.paths)
+    def files(self) -> list[SourceFile]:
+        """The files, in the versions in which they are read."""
+        return map_files(SourceFile.look_up, self.paths)
 
-    @cached_property
-    def sizes(self) -> list[int]:
-        """Sizes of the files in bytes, compressed if they are; 0 of pipes."""
-        return [size for size, _ in self.versions]
+    @property
+    def n_bytes(self) -> int:
+        """Size of the files in bytes, compressed if they are; pipes count as 0."""
+        return sum(file.size for file in self.files)
 
     def guess_format(self) -> Format:
         """Format of the rows; tables in memory are read as those in Parquet are."""
@@ -137,27 +136,25 @@ class FileSource(Source):
         return known
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlocksTask] | None:
-        sizes = zip(self.paths, self.sizes, strict=True)
-        are_files = (size > 0 or is_file(path) for path, size in sizes)
-        if self._has_arrays(summary.options.format) or not all(are_files):
+        are_files = all(file.version for file in self.files)
+        if self._has_arrays(summary.options.format) or not are_files:
             return None
-        tasks = file_tasks(self.paths, self.sizes, summary, whole_streams=True)
+        tasks = file_tasks(self.files, summary, whole_streams=True)
         groups = iter(lambda: tuple(itertools.islice(tasks, _GROUP_TASKS)), ())
         return (partial(read_all, group) for group in groups)
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         options = summary.options
         if not self._has_arrays(options.format):
-            tasks = file_tasks(self.paths, self.sizes, summary)
-            yield from chain.from_iterable(run(_parse, tasks))
+            yield from chain.from_iterable(run(_parse, file_tasks(self.files, summary)))
             return
         if (stored := self.dataset(options.format)) is not None:
             yield from array_blocks(stored_source(stored, options), summary)
-            yield replace(NO_ROWS, source_bytes=sum(self.sizes))
+            yield replace(NO_ROWS, source_bytes=self.n_bytes)
             return
-        for path in self.paths:
-            yield from array_blocks(open_arrays(path, options), summary)
-            yield replace(NO_ROWS, source_bytes=source_bytes(path))
+        for file in self.files:
+            yield from array_blocks(open_arrays(file.path, options), summary)
+            yield replace(NO_ROWS, source_bytes=file.size)
 
     def dataset(self, known: Format | None) -> Dataset | None:
         folder = next(filter(os.path.isdir, self.paths), None)

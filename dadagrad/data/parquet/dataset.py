@@ -45,6 +45,7 @@ from dadagrad.errors import (
     StorageError,
     lacks_memory,
 )
+from dadagrad.storage.backends import Version
 from dadagrad.storage.store import Storage
 
 N_FEATURES_KEY = b"dadagrad.n_features"
@@ -91,6 +92,7 @@ class ParquetDataset(Dataset):
         self._files = find_files(self._storage)
         if not self._files:
             raise InputError(f"no Parquet file at {self.url}; give one, or a folder of *.parquet")
+        self._versions: list[Version] = []
         self._footers: list[pq.FileMetaData] = []
         self._groups: list[tuple[int, RowGroup]] = []  # with the numbers of their files
         self._columns: dict[str, str] = {}
@@ -174,8 +176,8 @@ class ParquetDataset(Dataset):
 
     def _open(self, file: int) -> None:
         """Read the footer of a file, and compare its columns with those of the first."""
-        name = self._name(file)
-        with self._storage.open(self._files[file]) as source:
+        name, version = self._name(file), self._storage.version(self._files[file])
+        with self._storage.open(self._files[file], version) as source:
             groups = read_row_groups(source, name)
             with _arrow_errors(InputError, f"{name} is not a whole Parquet file", "write it again"):
                 footer = pq.ParquetFile(source).metadata
@@ -191,12 +193,13 @@ class ParquetDataset(Dataset):
                 f"{name} has the columns {columns} where {self._name(0)} has {self._columns}; all "
                 "files need the same"
             )
+        self._versions.append(version)
         self._footers.append(footer)
         self._groups += [(file, group) for group in groups if group.n_rows]
 
     def _table(self, partition: int, columns: list[str]) -> pa.Table:
         (file, group), place = self._groups[partition], self._place(partition)
-        with self._storage.open(self._files[file]) as source:
+        with self._storage.open(self._files[file], self._versions[file]) as source:
             return read_row_group(source, group, place, columns, self._footers[file])
 
     def _describe_label(self, name: str) -> LabelColumn:

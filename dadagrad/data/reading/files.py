@@ -13,7 +13,7 @@ from typing import IO, TypeAlias
 import pyarrow as pa
 
 from dadagrad.errors import InputError, StorageError, lacks_memory
-from dadagrad.storage.files import open_file, readable_file
+from dadagrad.storage.files import SourceFile, readable_file
 
 MAX_LINE_BYTES = 1 << 28
 """Longest line of a text file; a longer one means that the file is not text."""
@@ -39,9 +39,13 @@ class Range:
     A `stop` of None is the end of a file that can only be read from its beginning.
     """
 
-    path: str
+    file: SourceFile
     start: int
     stop: int | None
+
+    @property
+    def path(self) -> str:
+        return self.file.path
 
 
 @dataclass(slots=True)
@@ -61,22 +65,22 @@ _Reader: TypeAlias = Callable[[int], bytes]
 """Reader of up to so many bytes; none at the end."""
 
 
-def plan_ranges(path: str, range_bytes: int = TASK_BYTES) -> list[Range]:
-    """Cut the file at `path` into ranges that can be read independently.
+def plan_ranges(source: SourceFile, range_bytes: int = TASK_BYTES) -> list[Range]:
+    """Cut a file into ranges that can be read independently.
 
     An uncompressed file is cut every `range_bytes` bytes. A compressed file, or a pipe, is one
     range. An empty file has none.
     """
-    whole = [Range(path, 0, None)]
+    path, whole = source.path, [Range(source, 0, None)]
     exists = path == STDIN or (os.path.exists(path) and not os.path.isdir(path))
     if exists and not os.path.isfile(path):
         return whole  # a pipe: bytes read from it here would be lost
-    with readable_file(path), open_file(path) as file:
+    with readable_file(path), source.open() as file:
         if _compression(file.read(_MAX_MAGIC)) is not None:
             return whole
         size = file.seek(0, os.SEEK_END)
     starts = range(0, size, range_bytes)
-    return [Range(path, start, min(start + range_bytes, size)) for start in starts]
+    return [Range(source, start, min(start + range_bytes, size)) for start in starts]
 
 
 def _open(source: Range, chunk_bytes: int) -> io.BufferedReader:
@@ -84,8 +88,8 @@ def _open(source: Range, chunk_bytes: int) -> io.BufferedReader:
     if source.path == STDIN and not os.path.isfile(source.path):
         return open(0, "rb", closefd=False)
     if source.stop is None:  # read in order
-        return open_file(source.path, pipes=True, buffer_bytes=chunk_bytes)
-    return open_file(source.path, pipes=True)
+        return source.file.open(pipes=True, buffer_bytes=chunk_bytes)
+    return source.file.open(pipes=True)
 
 
 def read_chunks(
@@ -115,7 +119,7 @@ def read_chunks(
 
 def read_head(path: str, n_bytes: int) -> bytes:
     """The first whole lines of a file, about `n_bytes`."""
-    return next(read_chunks(Range(path, 0, None), n_bytes), (b"", 0))[0]
+    return next(read_chunks(Range(SourceFile(path), 0, None), n_bytes), (b"", 0))[0]
 
 
 def count_lines(chunk: bytes) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
 from typing import BinaryIO
 from urllib.parse import unquote
 
@@ -11,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dadagrad.data.parquet.dataset import read_row_group
-from dadagrad.data.parquet.footer import RowGroup, read_row_groups
+from dadagrad.data.parquet.footer import RowGroup
 from dadagrad.errors import StorageError
-from dadagrad.storage.files import is_file, open_file
+from dadagrad.storage.files import SourceFile, is_file
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The name of a missing value in the name of a folder, after Hive."""
@@ -24,7 +23,7 @@ def is_table(path: str) -> bool:
     if not is_file(path):
         return False
     try:
-        with open_file(path) as file:
+        with SourceFile(path).open() as file:
             return "indices" not in pq.ParquetFile(file).schema_arrow.names
     except StorageError:
         raise
@@ -32,27 +31,17 @@ def is_table(path: str) -> bool:
         return False  # the reader of datasets describes the damage
 
 
-def parquet_groups(path: str) -> list[RowGroup]:
-    """The row groups of a file, from its footer."""
-    with open_file(path) as file:
-        return read_row_groups(file, path)
-
-
 def parquet_table(
-    path: str,
-    group: RowGroup,
-    columns: list[str] | None = None,
-    file: BinaryIO | None = None,
+    file: BinaryIO, path: str, group: RowGroup, columns: list[str] | None = None
 ) -> pa.Table:
-    """A row group of a file, which may be open; only `columns` are read, if given.
+    """A row group of the open `file` at `path`; only `columns` are read, if given.
 
     Folders named ``column=value`` are columns of texts, as Hive, Spark, Dask and Arrow write them.
     Raises `CorruptionError` for bytes that cannot be decoded.
     """
     keys = _folder_columns(path)
     stored = None if columns is None else [name for name in columns if name not in keys]
-    with open_file(path) if file is None else nullcontext(file) as opened:
-        table = read_row_group(opened, group, f"{path}, row group {group.number}", stored)
+    table = read_row_group(file, group, f"{path}, row group {group.number}", stored)
     for name, value in keys.items():
         if columns is None or name in columns:
             others = [other for other in table.column_names if other != name]
