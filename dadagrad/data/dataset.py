@@ -92,28 +92,6 @@ class LabelColumn:
         return listed([f"{text} ({count:,})" for text, count in pairs])
 
 
-def check_labels(
-    columns: Sequence[LabelColumn], labels: NDArray[np.float64], place: str, first: int
-) -> None:
-    """Raise `InputError` if a label is not among the `values` of its column.
-
-    `place` names the data, and row `first` has the first labels.
-    """
-    for column, numbers in zip(columns, labels.T, strict=True):
-        values = np.array(column.values or ())
-        if len(values) == 2:  # the common case apart: it takes no time
-            known = (numbers == values[0]) | (numbers == values[1])
-        else:
-            known = np.isin(numbers, values)
-        if not known.all():
-            row = int(known.argmin())
-            raise InputError(
-                f"{place}: row {first + row} has label {numbers[row]:g} in column "
-                f"{column.name!r}, which is not one of the declared classes "
-                f"({listed(column.values or ())})"
-            )
-
-
 @dataclass(frozen=True, slots=True)
 class Schema:
     """Properties that all partitions of a dataset share.
@@ -234,6 +212,10 @@ class Dataset(ABC):
     @abstractmethod
     def read(self, partition: int) -> Rows:
         """Read and check partition number `partition`."""
+
+    def place_of(self, partition: int) -> str:
+        """A partition in a message."""
+        return f"{self.url}, partition {self.partitions[partition].name}"
 
     def with_partitions(self, partitions: Iterable[Partition]) -> Self:
         """Return a copy that has these partitions only, in this order."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.dataset import MAX_LISTED_VALUES, LabelColumn
 from dadagrad.errors import InputError
-from dadagrad.summary import number_text
+from dadagrad.summary import listed, number_text
 
 _NAN = 0x7FF8_0000_0000_0000
 _TEXT_NUMBER = 0x0000_FFFF_FFFF_FFFF
@@ -216,3 +216,25 @@ def _total(labels: Sequence[Any], repeats: list[int]) -> Counter[Any]:
     for label, repeat in zip(labels, repeats, strict=True):
         total[label] += repeat
     return total
+
+
+def check_labels(
+    columns: Sequence[LabelColumn], labels: NDArray[np.float64], place: str, first: int
+) -> None:
+    """Raise `InputError` if a label is not among the `values` of its column.
+
+    `place` names the data, and row `first` has the first labels.
+    """
+    for column, numbers in zip(columns, labels.T, strict=True):
+        values = np.array(column.values or ())
+        if len(values) == 2:  # the common case apart: it takes no time
+            known = (numbers == values[0]) | (numbers == values[1])
+        else:
+            known = np.isin(numbers, values)
+        if not known.all():
+            row = int(known.argmin())
+            raise InputError(
+                f"{place}: row {first + row} has label {numbers[row]:g} in column "
+                f"{column.name!r}, which is not one of the declared classes "
+                f"({listed(column.values or ())})"
+            )

@@ -16,8 +16,8 @@ from dadagrad.data.dataset import (
     LabelColumn,
     Partition,
     Schema,
-    check_labels,
 )
+from dadagrad.data.labels import check_labels
 from dadagrad.data.rows import Rows, query_begins
 from dadagrad.errors import CorruptionError, InputError, MissingKey
 from dadagrad.summary import listed
@@ -146,8 +146,8 @@ class DatasetView(Dataset):
         for number, (each, new) in enumerate(zip(places, wanted, strict=True)):
             old = _NOT_SET if each is None else columns[each]
             if old.names != new.names and old.values is not None and new.values is not None:
-                place = f"{source.url}, partition {source.partitions[piece.partition].name}"
-                check_labels([old], labels[:, number : number + 1], place, piece.start)
+                of_column = labels[:, number : number + 1]
+                check_labels([old], of_column, source.place_of(piece.partition), piece.start)
                 numbers = dict(zip(new.texts, new.values, strict=True))
                 codes = np.array([numbers[text] for text in old.texts])
                 labels = labels.copy()

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from dadagrad.data.buffers import POOL
-from dadagrad.data.dataset import Dataset, Schema, check_labels
+from dadagrad.data.dataset import Dataset, Schema
 from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.ingest.workers import WorkerPool
+from dadagrad.data.labels import check_labels
 from dadagrad.data.rows import Rows
 from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import InputError
@@ -228,7 +229,7 @@ def score_partitions(
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad") as pool:
         parts = WorkerPool(pool.submit, threads + 1)(score, range(len(data.partitions)))
         for number, (rows, scores) in enumerate(parts):
-            refuse_not_finite(scores, f"{data.url}, partition {data.partitions[number].name}, row")
+            refuse_not_finite(scores, f"{data.place_of(number)}, row")
             yield first, rows, scores
             first += rows.n_rows
             if progress is not None:

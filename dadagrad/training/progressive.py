@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.dataset import check_labels
+from dadagrad.data.labels import check_labels
 from dadagrad.errors import TrainingError
 from dadagrad.kernels.parallel import Spread, serial
 from dadagrad.optim.calibration import FIRST_KEY, N_BINS

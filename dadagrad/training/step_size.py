@@ -135,9 +135,8 @@ def _read(
         loaded = list(pool.map(loader.load, [partition for partition, _ in parts]))
     blocks, vocabularies = [], []
     for reading, (partition, n_rows) in enumerate(parts):
-        place = f"{data.url}, partition {data.partitions[partition].name}"
         slice_ = Slice(reading, partition, 0, n_rows, last=False)
-        rows = rows_of(problem, loaded[reading], slice_, place)
+        rows = rows_of(problem, loaded[reading], slice_, data.place_of(partition))
         used, indices = relabel(rows.indices, rows.n_local)
         vocabularies.append(look_up(rows.vocabulary, used))
         blocks.append(Block(rows.indptr, indices, rows.values, rows.labels, rows.weights,

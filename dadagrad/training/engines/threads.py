@@ -109,7 +109,7 @@ class LocalEngine(Engine):
     ) -> Event:
         (slice_,) = instruction.slices
         rows = self._rows[slice_.reading]
-        place = f"{self._data.url}, partition {self._data.partitions[slice_.partition].name}"
+        place = self._data.place_of(slice_.partition)
         spread = threaded(pool, self.threads)
         details = {"task": instruction.task, "reading": slice_.reading, "rows": slice_.n_rows}
         with self.trace.measured("learn", **details):

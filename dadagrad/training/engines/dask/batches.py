@@ -65,7 +65,8 @@ def compute_slices(work: SliceWork, job: Job) -> Reply:
         (slice_,), following = each.slices, each.following
         rows = job.rows(slice_.partition, measured)
         with measured("learn", reading=slice_.reading, rows=slice_.n_rows):
-            result = compute(job.problem, rows, slice_, each.input, job.place_of(slice_))
+            place = job.data.place_of(slice_.partition)
+            result = compute(job.problem, rows, slice_, each.input, place)
         places = common(rows.vocabulary, _change(result).ids)[0]
         results.append(_with_ids(result, pack(places.astype(np.int32))))
         job.done_with(slice_)
@@ -169,9 +170,8 @@ class BatchDriver(DaskDriver):
             vocabulary = self._vocabularies[slice_.reading]
             reason = validate(result, self._coordinator.problem, slice_, vocabulary)
             if reason is not None:
-                name = self._data.partitions[slice_.partition].name
                 return (
-                    f"{self._data.url}, partition {name}, rows {slice_.start} to "
+                    f"{self._data.place_of(slice_.partition)}, rows {slice_.start} to "
                     f"{slice_.stop - 1}: the gradient that worker {worker} sent cannot be right: "
                     f"{reason}"
                 )

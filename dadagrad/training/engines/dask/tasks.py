@@ -75,10 +75,6 @@ class Job:
         if slice_.final:
             partitions().drop((self.digest, slice_.partition))
 
-    def place_of(self, slice_: Slice) -> str:
-        """Return the name of the partition of a slice, for messages."""
-        return f"{self.data.url}, partition {self.data.partitions[slice_.partition].name}"
-
     def reply(self, partitions: Iterable[int], results: Iterable[Any], **others: Any) -> Reply:
         """Return the reply of a task with the numbers of its `partitions`; see `Reply`."""
         content = self.data.content

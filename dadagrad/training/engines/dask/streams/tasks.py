@@ -90,7 +90,8 @@ def _learn(
                 return state
 
             features = features_after(change, pull)
-            result = compute(job.problem, rows, slice_, features, job.place_of(slice_))
+            place = job.data.place_of(slice_.partition)
+            result = compute(job.problem, rows, slice_, features, place)
         assert isinstance(result.change, FeatureSlice)
         change = unite(change, result.change)
         metrics.append(result.metrics)
