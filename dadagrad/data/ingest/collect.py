@@ -33,6 +33,7 @@ from dadagrad.data.ingest.sources import Source
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, store_runs
 from dadagrad.data.labels import LabelTable, keep_class_names
+from dadagrad.data.reading.files import STDIN
 from dadagrad.data.reading.names import names_format
 from dadagrad.data.reading.options import (
     MATRIX_FORMATS,
@@ -43,7 +44,6 @@ from dadagrad.data.reading.options import (
     given_options,
 )
 from dadagrad.data.rows import Rows
-from dadagrad.data.tables.columns import Column
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.scaling import MAX_SAMPLE, MAX_SAMPLE_ROWS, learn_scale
 from dadagrad.data.views import check_features
@@ -61,8 +61,6 @@ _OF_DATASETS = {"format", "no_labels", "on_error", "keep_names"}
 """Options of datasets, whose features are made already."""
 _OF_IDS = {"binary", "norm"}
 """Options of datasets of which it is not known how features were made, such as Parquet of ids."""
-VW_HASH_BITS = 18
-"""Vowpal Wabbit's own default."""
 _KERNELS: dict[Any, tuple[Any, ...]] = {
     "svmlight": (parsing.svmlight_features,),
     "vw": (parsing.vw_features,),
@@ -89,15 +87,10 @@ def plan_reading(
     if like is not None:
         return _plan_like(source, known, settings, like)
     settings["format"] = known or source.guess_format()
-    if settings["format"] != "vw":
-        return SourceSummary(Options(**settings))
-    first = next((file.path for file in source.files if file.size), source.paths[0])
-    if settings.get("hash_bits") is None:
-        is_hashed = settings.get("cross") or vw.needs_hashing(first)
-        settings["hash_bits"] = VW_HASH_BITS if is_hashed else None
     options = Options(**settings)
-    if options.cross:
-        vw.check_crosses(first, options.cross)
+    if options.format == "vw":
+        first = next((file.path for file in source.files if file.size), source.paths[0])
+        options = vw.complete_options(options, first)
     return SourceSummary(options)
 
 
@@ -153,7 +146,7 @@ def _plan_like(
         return SourceSummary(Options(kind, **options, **changed), like=like)
     encoder = TableEncoder.of_space(space)
     # A line of text may look like a row of several columns, so only a name says that it is one.
-    as_recorded = source.paths == ["/dev/stdin"] or (
+    as_recorded = source.paths == [STDIN] or (
         encoder.is_text and bool(source.paths) and not any(map(names_format, source.paths))
     )
     if label is not None:
@@ -306,13 +299,12 @@ def _learn_scales(
     columns, n_numbers = encoder.columns, len(encoder.numbers)
     if n_numbers and summary.options.scales_numbers:
         sample = rows.sample(min(MAX_SAMPLE_ROWS, MAX_SAMPLE // n_numbers))
-        scales = iter(learn_scale(sample, n_numbers, encoder.first_missing))
-        columns = tuple(
-            Column(each.name, each.kind, *next(scales), each.offset, each.item)
-            if each.is_number
-            else each
-            for each in columns
-        )
+        scales = learn_scale(sample, n_numbers, encoder.first_missing)
+        scaled = {
+            column.name: replace(column, center=center, scale=scale)
+            for column, (center, scale) in zip(encoder.numbers, scales, strict=True)
+        }
+        columns = tuple(scaled.get(column.name, column) for column in columns)
     has_missing = summary.largest_id >= encoder.first_missing
     return replace(encoder, columns=columns, has_missing=has_missing)
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -34,6 +33,8 @@ from dadagrad.summary import listed
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_HASH_BITS = 18
+"""Vowpal Wabbit's own default."""
 MAX_TAG_BYTES = 256
 _HEAD_BYTES = 1 << 20
 
@@ -63,23 +64,29 @@ _MESSAGES = {
 }
 
 
-def needs_hashing(path: str) -> bool:
-    """True unless all names in the first lines of a file are integers in a single namespace."""
-    if not is_file(path):
-        return True
-    head = read_head(path, _HEAD_BYTES)
-    lines = Lines(head, path, 0, Options("vw", on_error="skip", no_labels=True))
-    return lines.outcome == parsing.NEEDS_HASHING
+def complete_options(options: Options, path: str) -> Options:
+    """The options with the number of bits of hashes, by the first lines of a file.
 
-
-def check_crosses(path: str, crosses: Sequence[Sequence[str]]) -> None:
-    """Warn of a namespace of `crosses` that the first lines of a file do not have."""
-    found = re.findall(rb"\|([^\s|:]+)", read_head(path, _HEAD_BYTES)) if is_file(path) else []
+    Names are not hashed by default if all are integers in a single namespace. A warning names
+    crossed namespaces that the lines do not have. Of a pipe, no line is known.
+    """
+    if options.hash_bits is not None and not options.cross:
+        return options
+    head = read_head(path, _HEAD_BYTES) if is_file(path) else None
+    if options.hash_bits is None and (options.cross or head is None or _needs_hashing(head, path)):
+        options = replace(options, hash_bits=DEFAULT_HASH_BITS)
+    found = re.findall(rb"\|([^\s|:]+)", head or b"")
     known = sorted({name.decode("utf-8", "backslashreplace") for name in found})
-    for name in sorted({name for cross in crosses for name in cross}.difference(known)):
+    for name in sorted({name for cross in options.cross for name in cross}.difference(known)):
         if known:
             reason = f"--cross names the namespace {name!r}, which no line of the first MiB has"
             logger.warning(f"{path}: {name_options(reason)}; they have {listed(known)}")
+    return options
+
+
+def _needs_hashing(head: bytes, path: str) -> bool:
+    lines = Lines(head, path, 0, Options("vw", on_error="skip", no_labels=True))
+    return lines.outcome == parsing.NEEDS_HASHING
 
 
 def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:

@@ -6,6 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 from dadagrad.data.reading.files import COMPRESSED_NAME, STDIN, read_head
 from dadagrad.data.reading.options import FORMATS, Format
@@ -48,27 +49,27 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     """
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
-    files: list[str] = []
     names = [STDIN if source == "-" else local_path(source) for source in sources]
-    urls = list(filter(is_url, names))
-    objects = dict(zip(urls, map_files(_objects_at, urls), strict=True))
-    for source in names:
-        missing = f"there is no file {source}" if source else "an empty name was given"
-        if source in objects:
-            named = objects[source]
-        elif os.path.isdir(source):
-            named, missing = _files_in(source), f"the folder {source} has no files in it"
-        elif os.path.exists(source):
-            named = [source]
-        else:
-            matches = sorted(glob.glob(source, recursive=True))
-            named = [m for m in matches if not os.path.isdir(m) or m.endswith(".zarr")]
-        if not named:
-            raise InputError(f"{missing}; give files, folders or globs")
-        files += named
-    if not files:
+    if not names:
         raise InputError("no source was given; give files, folders or globs")
-    return files
+    return list(chain.from_iterable(map_files(_files_named, names)))
+
+
+def _files_named(source: str) -> list[str]:
+    """The files that one source names; raises `InputError` if there are none."""
+    missing = f"there is no file {source}" if source else "an empty name was given"
+    if is_url(source):
+        named = _objects_at(source)
+    elif os.path.isdir(source):
+        named, missing = _files_in(source), f"the folder {source} has no files in it"
+    elif os.path.exists(source):
+        named = [source]
+    else:
+        matches = sorted(glob.glob(source, recursive=True))
+        named = [m for m in matches if not os.path.isdir(m) or m.endswith(".zarr")]
+    if not named:
+        raise InputError(f"{missing}; give files, folders or globs")
+    return named
 
 
 def local_path(source: str | os.PathLike[str]) -> str:
