@@ -312,6 +312,7 @@ def test_a_cluster_trains_on_tables_as_one_machine_does(tmp_path, monkeypatch):
         (FRAME, {"label": "rihc"}, "did you mean 'rich'"),
         ((X, Y), {"label": "rich"}, "the data are a dataset or a matrix already"),
         ((FRAME, FRAME["rich"]), {"label": "rich"}, "exclude each other"),
+        (FRAME, {"format": "vw"}, "format is 'vw', and the data are the table; leave it out"),
         ((FRAME["age"], Y), {}, r"X has shape \(\d+,\); it must have two dimensions"),
         ((FRAME, Y[:3]), {}, r"y has shape \(3,\) and X \d+ rows"),
         (pandas.DataFrame({"a": [1, "x"], "label": [0, 1]}), {}, "values of one kind"),

@@ -84,6 +84,8 @@ def plan_reading(
     stored = source.dataset(known)
     if stored is not None:
         return _plan_stored(stored, settings, like)
+    if not source.paths and known != source.guess_format():
+        raise InputError(f"format is {known!r}, and the data are {source.name}; leave it out")
     if like is not None:
         return _plan_like(source, known, settings, like)
     settings["format"] = known or source.guess_format()
