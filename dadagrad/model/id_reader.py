@@ -20,7 +20,8 @@ class IdReader:
         space = schema.feature_space
         self._ids, self._first = ids, space.first_id
         self._end = MAX_FEATURES if space.keeps_ids else schema.n_features
-        self._hash_bits = space.hash_bits if space.format == "vw" else None
+        self._is_hashed = space.format == "vw" and space.hash_bits is not None
+        self._mask = 2 ** (space.hash_bits or 0) - 1
         self._crosses = space.crosses
         self._binary, self._norm = space.binary, space.norm
 
@@ -45,18 +46,17 @@ class IdReader:
             for chosen in product(*(members.get(name, []) for name in cross)):
                 pairs = zip(pairwise(cross), pairwise(chosen), strict=True)
                 if all(a < b for names, (a, b) in pairs if names[0] == names[1]):
-                    hashed = hash_of_cross(ids[n] for n in chosen)
-                    ids.append(hashed & (2 ** (self._hash_bits or 0) - 1))
+                    ids.append(hash_of_cross(ids[n] for n in chosen) & self._mask)
                     values.append(prod(values[n] for n in chosen))
 
     def _id(self, key: Any) -> int:
         if not isinstance(key, str):
             return self._checked(int(key))
-        if self._hash_bits is not None:
+        if self._is_hashed:
             from sklearn.utils import murmurhash3_32
 
             hashed: int = murmurhash3_32(key)
-            return int(abs(hashed) & (2**self._hash_bits - 1))
+            return int(abs(hashed) & self._mask)
         if not self._ids and key.isdecimal():  # as the keys of JSON are
             return self._checked(int(key))
         return self._ids.get(key, -1)

@@ -171,7 +171,7 @@ def test_the_recorded_transformation_is_that_of_the_dataset(tmp_path):
 def test_a_damaged_item_of_a_transformation_is_refused(item):
     space = read_dataset(table_of(VECTORS)).schema.feature_space
     columns = [dict(space.plain["columns"][0], item=item)]
-    with pytest.raises(InputError, match="an item of a column of lists"):
+    with pytest.raises(InputError, match="does not describe a column"):
         TableEncoder.of_space(type(space)({**space.plain, "columns": columns}))
 
 

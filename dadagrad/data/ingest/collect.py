@@ -125,28 +125,34 @@ def _plan_like(
             f"the same columns (NumPy, SciPy, npz, AnnData), and not {source.name}, or the options "
             "of ingest"
         )
-    fixed = set(OPTIONS) - _FREE
     if given := given_options(settings, free=_FREE):
         raise InputError(
             f"like and {given[0]} exclude each other: features are made as they were; leave "
             f"{given[0]} out"
         )
+    fixed = set(OPTIONS) - _FREE
     changed = {name: value for name, value in settings.items() if name not in fixed}
-    chosen, label = changed.pop("format", None), changed.pop("label", None)
-    reading = space.reading
-    if not space.of_table:
-        if not source.paths:
-            raise InputError(
-                f"the features of that model or dataset were read from {kind}, not made of "
-                "columns; give such a file, a matrix, or Model.predict a list of dicts of values "
-                "by feature"
-            )
-        options = {name: space.plain[name] for name in (fixed | {"zero_based"}) & set(space.plain)}
-        options["multilabel"] = like.has_sets and not settings.get("no_labels")
-        if kind == "anndata":
-            options["label"] = reading.get("label") if label is None else label
-        return SourceSummary(Options(kind, **options, **changed), like=like)
-    encoder = TableEncoder.of_space(space)
+    if space.of_table:
+        return _plan_like_table(source, changed, space)
+    if not source.paths:
+        raise InputError(
+            f"the features of that model or dataset were read from {kind}, not made of columns; "
+            "give such a file, a matrix, or Model.predict a list of dicts of values by feature"
+        )
+    options = {name: space.plain[name] for name in (fixed | {"zero_based"}) & set(space.plain)}
+    options["multilabel"] = like.has_sets and not settings.get("no_labels")
+    chosen_label = changed.pop("label", space.reading.get("label"))
+    if kind == "anndata":
+        options["label"] = chosen_label
+    return SourceSummary(Options(**options | changed | {"format": kind}), like=like)
+
+
+def _plan_like_table(
+    source: Source, settings: dict[str, Any], space: FeatureSpace
+) -> SourceSummary:
+    """Summary of raw rows with the features of a table."""
+    encoder, reading = TableEncoder.of_space(space), space.reading
+    chosen, label = settings.pop("format", None), settings.pop("label", None)
     # A line of text may look like a row of several columns, so only a name says that it is one.
     as_recorded = source.paths == [STDIN] or (
         encoder.is_text and bool(source.paths) and not any(map(names_format, source.paths))
@@ -163,9 +169,9 @@ def _plan_like(
                 "table, or --format"
             )
     if chosen in ("text", "csv") and as_recorded:
-        changed.setdefault("delimiter", reading.get("delimiter"))
+        settings.setdefault("delimiter", reading.get("delimiter"))
     return SourceSummary(
-        Options(chosen, **changed),
+        Options(chosen, **settings),
         encoder=encoder,
         columns=list(reading.get("columns", ())),
         learned=True,

@@ -27,7 +27,7 @@ from dadagrad.data.tables.cells import (
     to_texts,
     to_times,
 )
-from dadagrad.data.tables.lists import are_lists, commonest_length, has_features, kind_of_lists
+from dadagrad.data.tables.lists import are_lists, commonest_length, kind_of_lists
 from dadagrad.data.tables.scaling import scale_of
 from dadagrad.errors import InputError, name_options
 
@@ -308,8 +308,8 @@ def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -
         return _kind_of_numbers(as_numbers[0])
     if is_date(kind):
         return _kind_of_dates(cells)
-    if has_features(kind):
-        return kind_of_lists(cells)
+    if is_list(kind) and (of_lists := kind_of_lists(cells)) is not None:
+        return of_lists
     if types.is_boolean(kind) or (types.is_dictionary(kind) and is_value(kind)):
         return "category"
     if types.is_null(kind):
@@ -384,14 +384,12 @@ def _kind_of_dates(cells: pa.Array) -> Kind:
 
 def column_from_json(plain: Any) -> Column:
     """The column of plain JSON; raises `InputError` if it is not one."""
-    suits = isinstance(plain, dict) and isinstance(plain.get("name"), str)
-    suits = suits and plain.get("kind") in get_args(Kind)
-    defaults = {"center": 0.0, "scale": 1.0, "offset": 0.0}
-    numbers = [plain.get(name, default) for name, default in defaults.items()] if suits else []
-    if not suits or not all(type(n) in (int, float) and np.isfinite(n) for n in numbers):
+    given: Any = plain if isinstance(plain, dict) else {}
+    name, kind, item = (given.get(key) for key in ("name", "kind", "item"))
+    numbers = [given.get(key, 0.0) for key in ("center", "scale", "offset")]
+    suits = isinstance(name, str) and kind in get_args(Kind)
+    suits = suits and all(type(n) in (int, float) and np.isfinite(n) for n in numbers)
+    if not suits or not (item is None or (type(item) is int and name.endswith(f".{item}"))):
         raise InputError(f"{plain!r:.80} does not describe a column of a table")
     center, scale, offset = map(float, numbers)
-    item = plain.get("item")
-    if item is not None and not (type(item) is int and plain["name"].endswith(f".{item}")):
-        raise InputError(f"{plain!r:.80} does not describe an item of a column of lists")
-    return Column(plain["name"], plain["kind"], center, scale or 1.0, offset, item)
+    return Column(name, kind, center, scale or 1.0, offset, item)

@@ -18,23 +18,16 @@ _Flags = NDArray[np.bool_]
 _WRITTEN_LIST = r"^\s*\[([-+.,\deE\s]|nan|None|null)*\]\s*$"
 
 
-def has_features(kind: pa.DataType) -> bool:
-    """True for a column of lists of texts or of numbers."""
-    if not is_list(kind):
-        return False
-    item = kind.value_type
-    return is_text(item) or is_number(item) or bool(types.is_null(item))
-
-
-def kind_of_lists(lists: pa.Array) -> Literal["number", "words"]:
-    """Numbers if the items are numbers of lists of one length; or else words.
+def kind_of_lists(lists: pa.Array) -> Literal["number", "words"] | None:
+    """Kind of a column of lists of texts or of numbers; None for lists of something else.
 
     Whole numbers in lists of several lengths are words, such as the films that a user has seen.
     """
     item = lists.type.value_type
-    if types.is_integer(item) and len(pc.unique(_filled_lengths(lists))) > 1:
+    varied = types.is_integer(item) and len(pc.unique(_filled_lengths(lists))) > 1
+    if varied or is_text(item) or types.is_null(item):
         return "words"
-    return "number" if is_number(item) else "words"
+    return "number" if is_number(item) else None
 
 
 def commonest_length(lists: pa.Array) -> int:
