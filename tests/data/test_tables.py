@@ -308,6 +308,16 @@ def test_categoricals_are_categories_and_other_types_are_refused_by_name():
         read_dataset([{"y": 1, "c": 2.0}, {"y": 1, "c": "x"}], label="y")
 
 
+@pytest.mark.parametrize("names", [["x", ""], ["", "x"]])
+def test_the_name_of_a_column_may_be_empty(names):
+    """Categories without a name are not taken for numbers beside them."""
+    columns = {"x": [0.5, 1.5, 2.5] * 2, "": COLOURS}
+    frame = LABELS.assign(**{name: columns[name] for name in names})
+    space = read_dataset(frame, label="y").schema.feature_space
+    kinds = {column["name"]: column["kind"] for column in space.plain["columns"]}
+    assert kinds == {"x": "number", "": "category"}
+
+
 DAYS = [datetime.datetime(2024, 1, day, 5) for day in (1, 2, 3)] * 2
 NUMBERS = [1.5, 2.5, -3.0, 4.0, 7.0, 8.5]
 TYPES = {

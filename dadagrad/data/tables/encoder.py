@@ -9,7 +9,7 @@ single text column has the features of scikit-learn's `HashingVectorizer`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -69,9 +69,9 @@ class TableEncoder:
     def groups(self) -> list[list[Column]]:
         """Columns that are read together: neighbours of numbers, the items of a list, or one."""
 
-        def group_of(column: Column) -> tuple[bool, str]:
+        def group_of(column: Column) -> str | None:
             is_plain = column.kind == "number" and column.item is None
-            return column.item is None, "" if is_plain else column.source
+            return None if is_plain else column.source
 
         return [list(group) for _, group in groupby(self.columns, group_of)]
 
@@ -114,10 +114,9 @@ class TableEncoder:
             return {"format": "text"} | {name: getattr(self, name) for name in _PLAIN}
         names = (field.name for field in fields(self) if field.name not in _READING)
         plain = {name: getattr(self, name) for name in names}
-        optional = {"offset": 0.0, "item": None}  # as in former versions
-        keys = [(field.name, optional.get(field.name, ...)) for field in fields(Column)]
+        left_out = {"offset": 0.0, "item": None}.items()  # as in former versions
         plain["columns"] = [
-            {key: value for key, default in keys if (value := getattr(each, key)) != default}
+            {key: value for key, value in asdict(each).items() if (key, value) not in left_out}
             for each in self.columns
         ]
         plain["crosses"] = [list(cross) for cross in self.crosses]
