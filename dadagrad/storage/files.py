@@ -15,6 +15,7 @@ from dadagrad.errors import InputError, MissingKey, StorageError
 from dadagrad.storage.backends import Version
 from dadagrad.storage.store import N_REQUESTS, Storage, open_regular
 
+F = TypeVar("F")
 T = TypeVar("T")
 
 BUFFER_BYTES = 1 << 18
@@ -66,10 +67,10 @@ class SourceFile:
         return open(self.path, "rb", opener=None if pipes else open_regular)
 
 
-def map_files(answer: Callable[[str], T], paths: Sequence[str]) -> list[T]:
+def map_files(answer: Callable[[F], T], files: Sequence[F]) -> list[T]:
     """The answer about each of several files; stores are asked about many at a time."""
     with ThreadPoolExecutor(N_REQUESTS) as pool:
-        return list(pool.map(answer, paths))
+        return list(pool.map(answer, files))
 
 
 @contextmanager

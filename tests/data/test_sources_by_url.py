@@ -187,7 +187,7 @@ def test_two_contents_of_an_object_are_never_mixed(suffix, tmp_path, monkeypatch
     assert outcomes == {*digests, "refused"}
 
 
-@pytest.mark.parametrize(("suffix", "limit"), [("csv", 3), ("csv.gz", 3), ("parquet", 6)])
+@pytest.mark.parametrize(("suffix", "limit"), [("csv", 3), ("csv.gz", 3), ("parquet", 4)])
 def test_a_small_file_takes_few_requests(folder, tmp_path, monkeypatch, suffix, limit):
     urls, n_requests, ask = [], Counter(), Storage._ask
     for number in range(20):

@@ -91,7 +91,7 @@ def plan_reading(
     settings["format"] = known or source.guess_format()
     options = Options(**settings)
     if options.format == "vw":
-        first = next((file.path for file in source.files if file.size), source.paths[0])
+        first = next((file for file in source.files if file.size), source.files[0])
         options = vw.complete_options(options, first)
     return SourceSummary(options)
 

@@ -67,7 +67,7 @@ def file_tasks(
     if summary.encoder is None and options.format not in LINE_PARSERS:
         largest = max(files, key=lambda file: min(file.size, HEAD_BYTES))
         if largest != files[0]:
-            summary.columns = names_of_columns(files[0].path, options)
+            summary.columns = names_of_columns(files[0], options)
             next(tasks(largest, 0, summary), None)
     for number, file in enumerate(files):
         limit = TASK_BYTES // 4 if COMPRESSED_NAME.search(file.path) else TASK_BYTES

@@ -174,7 +174,7 @@ class FileSource(Source):
 
     @cached_property
     def _are_tables(self) -> bool:
-        return any(map_files(is_table, self.paths)) and not any(map(os.path.isdir, self.paths))
+        return any(map_files(is_table, self.files)) and not any(map(os.path.isdir, self.paths))
 
 
 @dataclass
@@ -367,7 +367,7 @@ def _is_raw_path(path: str) -> bool:
     is_known = names_format(path) or is_file(path) if is_url(path) else os.path.exists(path)
     if not is_known or os.path.isdir(path):
         return False
-    return not path.endswith((".parquet", ".pq")) or is_table(path)
+    return not path.endswith((".parquet", ".pq")) or is_table(SourceFile.look_up(path))
 
 
 def is_pair(data: Any) -> bool:

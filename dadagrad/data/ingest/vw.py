@@ -13,6 +13,7 @@ import logging
 import re
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
 from dadagrad.errors import name_options
 from dadagrad.kernels import parsing
-from dadagrad.storage.files import is_file
+from dadagrad.storage.files import SourceFile
 from dadagrad.storage.memory import check_free_memory
 from dadagrad.summary import listed
 
@@ -64,7 +65,7 @@ _MESSAGES = {
 }
 
 
-def complete_options(options: Options, path: str) -> Options:
+def complete_options(options: Options, file: SourceFile) -> Options:
     """The options with the number of bits of hashes, by the first lines of a file.
 
     Names are not hashed by default if all are integers in a single namespace. A warning names
@@ -72,15 +73,15 @@ def complete_options(options: Options, path: str) -> Options:
     """
     if options.hash_bits is not None and not options.cross:
         return options
-    head = read_head(path, _HEAD_BYTES) if is_file(path) else None
-    if options.hash_bits is None and (options.cross or head is None or _needs_hashing(head, path)):
-        options = replace(options, hash_bits=DEFAULT_HASH_BITS)
-    found = re.findall(rb"\|([^\s|:]+)", head or b"")
+    head = b"" if file.version is None else read_head(file, _HEAD_BYTES)
+    if options.cross or file.version is None or _needs_hashing(head, file.path):
+        options = replace(options, hash_bits=options.hash_bits or DEFAULT_HASH_BITS)
+    found = re.findall(rb"\|([^\s|:]+)", head)
     known = sorted({name.decode("utf-8", "backslashreplace") for name in found})
     for name in sorted({name for cross in options.cross for name in cross}.difference(known)):
         if known:
             reason = f"--cross names the namespace {name!r}, which no line of the first MiB has"
-            logger.warning(f"{path}: {name_options(reason)}; they have {listed(known)}")
+            logger.warning(f"{file.path}: {name_options(reason)}; they have {listed(known)}")
     return options
 
 
@@ -107,14 +108,15 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
         lines.report(row, at, number_problem("importance", importance))
     lines.finish_values()
     keep_names = options.keep_names and options.hash_bits is not None
-    names = [_names(lines)] if keep_names else []
+    names = [_names(lines, out.ids, np.arange(len(out.ids))[:, None])] if keep_names else []
     # Sums of float32 numbers in double precision.
     content = out.values.astype(np.float64), out.ids, out.indptr
     shape = len(out.lines), parsing.MAX_ID + 1
     matrix = scipy.sparse.csr_array(content, shape=shape)
     if options.cross:
         crosses = _crosses(lines, options, path)
-        names += [_names_of_cross(lines, cross) for cross in crosses] if keep_names else []
+        if keep_names:
+            names += [_names(lines, cross.ids, cross.parts) for cross in crosses]
         values, (rows, ids) = matrix.data, matrix.tocoo().coords
         values = np.concatenate([values, *(cross.values for cross in crosses)])
         rows = np.concatenate([rows, *(cross.rows for cross in crosses)])
@@ -186,18 +188,16 @@ def _crosses(lines: Lines, options: Options, path: str) -> list[_Cross]:
     return crosses
 
 
-def _names(lines: Lines) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The first name of each id of the entries, which are in the order of the text, and the ids."""
-    distinct, first = np.unique(lines.out.ids, return_index=True)
-    names = [_name(lines, entry) for entry in first.tolist()]
-    return pa.array(names, pa.string()), distinct
+def _names(
+    lines: Lines, ids: NDArray[np.int64], parts: NDArray[Any]
+) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The first name of each of the ids, and the distinct ids.
 
-
-def _names_of_cross(lines: Lines, cross: _Cross) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The first name of each id of combinations, and the ids."""
-    distinct, first = np.unique(cross.ids, return_index=True)
-    parts = cross.parts[first].tolist()
-    names = ["*".join(_name(lines, entry) for entry in entries) for entries in parts]
+    An id is that of one entry or of a combination of several, which are its `parts`.
+    """
+    distinct, first = np.unique(ids, return_index=True)
+    combined = parts[first].tolist()
+    names = ["*".join(_name(lines, entry) for entry in entries) for entries in combined]
     return pa.array(names, pa.string()), distinct
 
 

@@ -117,9 +117,9 @@ def read_chunks(
             yield chunk, offset
 
 
-def read_head(path: str, n_bytes: int) -> bytes:
+def read_head(file: SourceFile, n_bytes: int) -> bytes:
     """The first whole lines of a file, about `n_bytes`."""
-    return next(read_chunks(Range(SourceFile(path), 0, None), n_bytes), (b"", 0))[0]
+    return next(read_chunks(Range(file, 0, None), n_bytes), (b"", 0))[0]
 
 
 def count_lines(chunk: bytes) -> int:

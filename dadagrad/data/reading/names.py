@@ -12,7 +12,7 @@ from dadagrad.data.reading.files import COMPRESSED_NAME, STDIN, read_head
 from dadagrad.data.reading.options import FORMATS, Format
 from dadagrad.errors import InputError
 from dadagrad.storage.backends import path_of_url
-from dadagrad.storage.files import is_file, is_url, list_objects, map_files
+from dadagrad.storage.files import SourceFile, is_file, is_url, list_objects, map_files
 from dadagrad.storage.store import Storage
 
 _HEAD_BYTES = 1 << 20
@@ -124,9 +124,10 @@ def guess_format(path: str) -> Format:
         return _SUFFIXES[suffix]
     if os.path.isdir(path) or (is_url(path) and _is_zarr(path)):
         return "parquet"
-    if not is_file(path):
+    file = SourceFile.look_up(path)
+    if file.version is None:
         raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
-    head = read_head(path, _HEAD_BYTES)
+    head = read_head(file, _HEAD_BYTES)
     if head[:4] in _FORMAT_BY_MAGIC:
         return _FORMAT_BY_MAGIC[head[:4]]
     lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]

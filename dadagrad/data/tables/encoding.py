@@ -358,14 +358,13 @@ class _Encoding:
 
     def _weights(self) -> NDArray[np.float32] | None:
         """Weights of the rows, if they have any; rows whose weight is wrong are refused."""
-        name, table = self.encoder.weight, self.batch.table
-        if name is None or name not in table.schema.names:
-            if self.options.weight is not None and table.num_rows and name is not None:
-                self._column(name)
+        name, n_rows = self.encoder.weight, self.batch.table.num_rows
+        is_needed = self.options.weight is not None and n_rows > 0
+        if name is None or (name not in self.positions and not is_needed):
             return None
-        cells = table.column(name)
+        cells = self._column(name)
         is_right = suits(cells, "number")
-        numbers = to_numbers(cells)[0] if is_right else np.full(table.num_rows, np.nan)
+        numbers = to_numbers(cells)[0] if is_right else np.full(n_rows, np.nan)
         right = (numbers >= 0) & (numbers <= np.finfo(np.float32).max)
 
         def problem(row: int) -> str:

@@ -35,7 +35,7 @@ from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.json_lines import read_json
 from dadagrad.errors import InputError
-from dadagrad.storage.files import is_file
+from dadagrad.storage.files import SourceFile
 from dadagrad.summary import listed
 
 logger = logging.getLogger(__name__)
@@ -108,12 +108,12 @@ def _open_delimited(
     return TableParser(encoder, options, read, layout.delimiter), columns
 
 
-def names_of_columns(path: str, options: Options) -> list[str]:
+def names_of_columns(file: SourceFile, options: Options) -> list[str]:
     """Names or numbers of the columns of a file of delimited text; none of another source."""
-    if options.format not in ("csv", "text") or not is_file(path):
+    if options.format not in ("csv", "text") or file.version is None:
         return []
-    head = read_head(path, HEAD_BYTES)
-    return list(_layout(path, head, options, None, []).names) if head.strip() else []
+    head = read_head(file, HEAD_BYTES)
+    return list(_layout(file.path, head, options, None, []).names) if head.strip() else []
 
 
 def _layout(

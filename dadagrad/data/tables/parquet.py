@@ -12,19 +12,19 @@ import pyarrow.parquet as pq
 from dadagrad.data.parquet.dataset import read_row_group
 from dadagrad.data.parquet.footer import RowGroup
 from dadagrad.errors import StorageError
-from dadagrad.storage.files import SourceFile, is_file
+from dadagrad.storage.files import SourceFile
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The name of a missing value in the name of a folder, after Hive."""
 
 
-def is_table(path: str) -> bool:
+def is_table(file: SourceFile) -> bool:
     """True for a Parquet file of ordinary columns, which is not a dataset."""
-    if not is_file(path):
+    if file.version is None:
         return False
     try:
-        with SourceFile(path).open() as file:
-            return "indices" not in pq.ParquetFile(file).schema_arrow.names
+        with file.open() as opened:
+            return "indices" not in pq.ParquetFile(opened).schema_arrow.names
     except StorageError:
         raise
     except (pa.ArrowException, OSError, ValueError):
