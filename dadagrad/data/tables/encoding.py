@@ -94,7 +94,7 @@ class _Encoding:
         encoder, n_rows = self.encoder, self.batch.table.num_rows
         for columns in encoder.groups:
             if columns[0].item is not None:
-                self._add_lists(columns[0].source, columns)
+                self._add_lists(columns)
             elif columns[0].kind == "number":
                 cells = self._cells(columns)
                 self._add_numbers(columns, cells, *to_matrix(cells))
@@ -197,9 +197,10 @@ class _Encoding:
             self._add_parts_of_dates(column, times)
             self._add_numbers([column], [cells], to_days(times)[:, None], wrong[:, None])
 
-    def _add_lists(self, name: str, columns: Sequence[Column]) -> None:
+    def _add_lists(self, columns: Sequence[Column]) -> None:
         """Add the columns of the items of a column of lists of numbers."""
-        cells, length = self._column(name), len(columns)
+        name, length = columns[0].source, len(columns)
+        cells = self._column(name)
         if not holds_numbers(cells):
             raise self._unsuitable(name, cells, f"lists of {length:,} numbers")
         numbers, wrong, others = to_items(cells, length)
@@ -326,11 +327,11 @@ class _Encoding:
 
     def _labels(self) -> NDArray[Any]:
         """Labels, (n_rows, 1) numbers or (n_rows,) texts; rows without one are refused."""
-        name, table = self.encoder.label, self.batch.table
-        to_predict, is_there = self.options.to_predict, name in table.schema.names
+        name, n_rows = self.encoder.label, self.batch.table.num_rows
+        to_predict, is_there = self.options.to_predict, name in self.positions
         if name is None or self.options.no_labels or (to_predict and not is_there):
-            return np.zeros((table.num_rows, 0))
-        if not table.num_rows:  # all were wrong, and lines of JSON without rows have no columns
+            return np.zeros((n_rows, 0))
+        if not n_rows:  # all were wrong, and lines of JSON without rows have no columns
             return np.zeros((0, 1))
         cells = self._column(name)
         if not is_value(cells.type):
@@ -345,7 +346,7 @@ class _Encoding:
 
         def problem(row: int) -> str:
             text = texts[int(codes[row])].as_py()
-            column = f"{name} counted from 0" if name.isdecimal() else f"{shown(name)}"
+            column = f"{name} counted from 0" if name.isdecimal() else shown(name)
             state = f"is {text[:60]}" if text else "is missing"
             return (
                 f"the label, column {column}, {state}; every row needs a class or "
@@ -378,9 +379,9 @@ class _Encoding:
 
     def _tags(self) -> NDArray[np.object_] | None:
         name = self.encoder.row_name
-        if name is None or name not in self.batch.table.schema.names:
+        if name is None or name not in self.positions:
             return None
-        cells = self.batch.table.column(name)
+        cells = self._column(name)
         if pa.types.is_nested(cells.type):
             raise InputError(
                 f"{self._source()}: the names of rows, column {shown(name)}, are {cells.type}; "
