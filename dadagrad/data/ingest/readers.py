@@ -207,8 +207,8 @@ def _text_tasks(
         summary.delimiter = summary.delimiter or parse.delimiter
         can_seek &= not parse.quoted
     if can_seek:
-        for place, part in enumerate(ranges):
-            yield Task(number, place, partial(_parse_part, _current(parse, summary), part))
+        for index, part in enumerate(ranges):
+            yield Task(number, index, partial(_parse_part, _current(parse, summary), part))
         return
     if whole_streams:
         yield Task(number, 0, partial(_parse_part, parse, Range(file, 0, None)))
@@ -261,10 +261,10 @@ def _parquet_tasks(file: SourceFile, number: int, summary: SourceSummary) -> Ite
             return
         heads = (parquet_table(opened, file.path, group) for group in groups)
         parse = learn_table(heads, file.path, summary)
-    for place, group in enumerate(groups):
-        n_bytes = file.size * (place + 1) // len(groups) - file.size * place // len(groups)
+    for index, group in enumerate(groups):
+        n_bytes = file.size * (index + 1) // len(groups) - file.size * index // len(groups)
         parse_now = _current(parse, summary)
-        yield Task(number, place, partial(_open_group, parse_now, file, group, n_bytes))
+        yield Task(number, index, partial(_open_group, parse_now, file, group, n_bytes))
 
 
 def _open_group(parse: TableParser, file: SourceFile, group: RowGroup, n_bytes: int) -> list[Block]:
