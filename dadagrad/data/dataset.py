@@ -140,6 +140,9 @@ class Schema:
             need(type(value) is bool, name, value, "true or false")
         need(isinstance(space, dict | None), "feature_space", space, "an object, or null")
         check_plain(space, "feature_space")
+        bits = (space or {}).get("hash_bits")
+        suits = bits is None or (type(bits) is int and 0 < bits < 32)
+        need(suits, "hash_bits of feature_space", bits, "1 to 31")
         columns = plain.get("label_columns")
         need(type(columns) is list, "label_columns", columns, "a list")
         labels = [_label_column(item, f"label column {n}") for n, item in enumerate(columns)]

@@ -322,6 +322,7 @@ def test_every_damaged_part_is_noticed(tmp_path):
         (lambda body: body["arrays"].pop(1), "does not describe a model: 'weights'"),
         (lambda body: body.pop("loss"), "loss is missing"),
         (lambda body: body.update(version=9), r"version 9.*reads version 1 or 2"),
+        (lambda body: body["schema"]["feature_space"].update(hash_bits=10**12), "is 1 to 31"),
     ],
 )
 def test_a_description_that_lies(change, message):
