@@ -167,7 +167,7 @@ def train(
             checkpoints, run.readable, config, keep=keep, notes=metadata or {}, new=True,
             every=save_every, seconds=save_seconds,
         ) as saver:  # fmt: skip
-            saver.begin(start)
+            saver.begin(start, run.problem.scales)
             return run.execute(engine, saver, start, receivers)
 
 

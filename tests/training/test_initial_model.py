@@ -102,13 +102,15 @@ def test_labels_that_are_text_keep_their_meaning_and_a_new_one_is_refused():
         train(data[2], initial_model=result)
 
 
-def test_a_run_from_a_model_resumes_from_its_checkpoints_alone(tmp_path, monkeypatch):
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_run_from_a_model_resumes_from_its_checkpoints_alone(tmp_path, monkeypatch, scaled):
     monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
     days = [write_zarr(make_data(seed=seed), tmp_path / str(seed)) for seed in range(2)]
-    expected = train(days, step_size=0.3)
+    config = {"step_size": 0.3, "scale_columns": scaled}
+    expected = train(days, **config)
     folder = str(tmp_path / "run")
     for stop_after in (0, 40):
-        first = train(days[0], step_size=0.3)
+        first = train(days[0], **config)
         train_until(
             lambda event, stop_after=stop_after: event.steps > stop_after, days[1],
             initial_model=first, checkpoints=folder + str(stop_after), save_every=7,

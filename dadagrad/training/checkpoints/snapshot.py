@@ -82,11 +82,15 @@ class CheckpointSaver(CheckpointWriter):
         self.holdout = HoldoutRecord()
         self.curve = LearningCurve()
 
-    def begin(self, start: Start | None) -> None:
-        """Save a first checkpoint, to resume from: without a state, or with that of `start`."""
+    def begin(self, start: Start | None, scales: NDArray[np.float32] | None) -> None:
+        """Save a first checkpoint, to resume from: without a state, or with that of `start`.
+
+        `scales` are those of the columns of that state.
+        """
         if start is None:
             self.save(Snapshot(0, {}, self._meta()))
         else:
+            self.scales = scales
             self.submit_state(Save(start.place, start.state), 0.0)
 
     def submit_state(self, save: Save, seconds: float) -> None:
