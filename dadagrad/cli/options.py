@@ -219,8 +219,8 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
         "--memory",
         callback=_bytes,
         metavar="SIZE",
-        help="Memory for this process, such as 8GB. A run that is predicted to "
-        "need more is refused.",
+        help="Memory for the run, such as 8GB. A run that is predicted to need more, "
+        "beside what the process has before it, is refused.",
         shown_default="the free memory",
     )
     @parallel("--workers", help="Train on a Dask cluster of N processes here.", **COUNT)

@@ -178,7 +178,10 @@ def show_dry_run(prediction: dadagrad.DryRun, display: Display) -> None:
         run["to the workers, for a step"] = decimal(prediction.bytes_per_step["down"])
         run["from the workers, for a step"] = decimal(prediction.bytes_per_step["up"])
     print_facts(run, title="run")
-    memory = _memory(prediction.coordinator) | {"free now": decimal(prediction.free)}
+    coordinator = prediction.coordinator
+    memory = _memory(coordinator)
+    memory["of it for the run"] = decimal(coordinator["total"] - coordinator["process"])
+    memory["free for the run"] = decimal(prediction.free)
     print_facts(memory, title="memory of the coordinator")
     worker = prediction.worker
     if worker is not None:

@@ -56,6 +56,9 @@ def test_a_run_that_cannot_fit_is_the_same_error_with_and_without_it(run, places
     assert error.startswith("training takes up to ")
     assert "10.0 kB are allowed: " in error
     assert run("train", places.train, "--model", tmp_path / "m", *limit).error == error
+    allowed = run("train", places.train, "--dry-run", "--memory", "50MB").lines
+    assert allowed[-2].startswith("of it for the run ")
+    assert allowed[-1] == "free for the run 50.0 MB"
     assert run("train", places.train, "--model", tmp_path / "m", "--memory", "0.5 GiB").code == 0
 
 
