@@ -258,6 +258,19 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     return n_bytes
 
 
+def share_of(holdout: str) -> float | None:
+    """Return a share of the rows, if that is what `holdout` is, and not a dataset."""
+    try:
+        share = float(holdout)
+    except ValueError:
+        return None
+    if not 0.0 <= share < 1.0:
+        raise click.UsageError(
+            f"--holdout {holdout} is not a share of the rows; give 0.1, or 0 to hold out none"
+        )
+    return share
+
+
 def training_output(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the output of a run, from which the command gets `callbacks` for it.
 

@@ -19,6 +19,7 @@ from dadagrad.cli.options import (
     grouped,
     resource_options,
     setting_options,
+    share_of,
     training_output,
 )
 from dadagrad.cli.run_support import check_data, check_destinations
@@ -54,7 +55,6 @@ _LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
 )
 @common(
     "--holdout",
-    type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
     metavar="SHARE",
     help="Share of the rows to compare the settings on.",
 )
@@ -75,7 +75,7 @@ def sweep(
     data: tuple[str, ...],
     model: str,
     losses: str,
-    holdout: float | None,
+    holdout: str | None,
     paths: tuple[str, ...],
     overwrite: bool,
     resources: dict[str, Any],
@@ -97,7 +97,13 @@ def sweep(
 
     names = losses.split(",")
     values = {name: value for name, value in settings.items() if value is not None}
-    config = make_config(None, values | {"loss": names[0], "holdout": holdout or 0.0})
+    share = 0.0 if holdout is None else share_of(holdout)
+    if share is None:
+        raise click.UsageError(
+            f"--holdout {holdout} is not a share of the rows, on which a sweep compares; give 0.1, "
+            "and measure the model with `dadagrad evaluate`"
+        )
+    config = make_config(None, values | {"loss": names[0], "holdout": share})
     for path in paths:
         if not path.endswith((".json", ".csv", ".svg")):
             raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")

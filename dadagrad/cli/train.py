@@ -20,6 +20,7 @@ from dadagrad.cli.options import (
     grouped,
     resource_options,
     setting_options,
+    share_of,
     training_output,
 )
 from dadagrad.cli.run_support import (
@@ -159,7 +160,7 @@ def train(
             f"files with `dadagrad ingest {shlex.quote(data[0])} --out URL`"
         )
     if holdout is not None:
-        share = _share(holdout)
+        share = share_of(holdout)
         values["holdout"] = share or 0.0
         holdout = absolute(holdout) if share is None else None
     initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
@@ -202,19 +203,6 @@ def train(
     )
     auto = config.step_size == "auto" and config.update.has_step_size
     finish(result, display, model, notes, checkpoints, auto=auto)
-
-
-def _share(holdout: str) -> float | None:
-    """Return a share of the rows, if that is what `holdout` is, and not a dataset."""
-    try:
-        share = float(holdout)
-    except ValueError:
-        return None
-    if not 0.0 <= share < 1.0:
-        raise click.UsageError(
-            f"--holdout {holdout} is not a share of the rows; give 0.1, or 0 to hold out none"
-        )
-    return share
 
 
 def _check_checkpoint_options(
