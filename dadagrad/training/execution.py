@@ -102,7 +102,7 @@ class Run:
         if resources.on_cluster and config.batch_size == 1 and config.n_streams == 1:
             raise InputError(
                 "batch_size 1 takes one row after the other, which no cluster can share; choose "
-                "'auto' or a larger batch_size, or several streams, or train without workers"
+                "several streams, such as 16, or a larger batch_size, or train without workers"
             )
         self.data, held_out = split_holdout(data, config)
         self.readable = skipping(self.data, on_error, skipped)
