@@ -69,7 +69,8 @@ def predict(
     DATA is a dataset, or a file that `ingest` reads, or - for standard input: its rows get the
     features of the model, and are predicted as they arrive. The columns are row, file, line,
     tag, query and label if there are any, score (one for each class or label), prediction, and
-    probability if the loss classifies. The file appears when it is complete.
+    probability (of the second of two classes, else one for each) if the loss classifies. The file
+    appears when it is complete.
     """
     _check_output(out, display)
     with display.bar("predicting") as bar:
