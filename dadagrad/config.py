@@ -224,7 +224,7 @@ class TrainConfig:
         _check_streams(self)
         if self.early_stopping and not self.holdout:
             raise InputError(
-                "early_stopping measures the loss on rows that are held out, and holdout is 0; "
+                "early_stopping measures the loss on a share of the rows, which holdout must name; "
                 "give holdout=0.1, or leave out early_stopping"
             )
 

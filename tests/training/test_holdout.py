@@ -103,5 +103,5 @@ def test_an_estimator_holds_rows_out():
 
 
 def test_early_stopping_without_rows_held_out_is_refused():
-    with pytest.raises(InputError, match="early_stopping measures the loss on rows"):
+    with pytest.raises(InputError, match="early_stopping measures the loss on a share of the rows"):
         TrainConfig(early_stopping=True)
