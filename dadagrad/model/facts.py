@@ -69,6 +69,8 @@ def _training_facts(report: Mapping[str, Any], loss: str) -> dict[str, str]:
         facts["trained on"] += f", {counted(report.get('passes', 1), 'pass')}"
         if "seconds" in report:
             facts["trained on"] += f", {duration(report['seconds'])}"
+        if earlier := report.get("earlier_rows"):
+            facts["trained on"] += f", after {counted(earlier, 'row')} of earlier runs"
     for name, value, best in facts_before_learning(report, loss):
         facts[name] = f"{value} ({best})" if best else value
     settings = settings_text(report.get("config", {}))

@@ -57,7 +57,8 @@ class TrainResult:
         and error of each setting that was learned (None where it diverged); the model is that of
         number `best`.
         `constant_loss` and `constant_error` are those of the best constant score. `repeatable` is
-        True if the settings and the dataset alone make the model again.
+        True if the settings and the dataset alone make the model again. `earlier_rows` are those
+        of the models that the run went on from.
         `bytes_per_step` is the mean size of the weights sent to workers and of the gradients
         received, for a step of this call; None without a cluster. `stopped_by` is the name of the
         signal that stopped the run, or None.
@@ -251,6 +252,7 @@ def make_report(
         "skipped": n_skipped(data),
         "skipped_partitions": list(skipped_partitions(data)),
         "complete": complete,
+        "earlier_rows": 0 if place.earlier is None else place.earlier.rows,
         "repeatable": place.earlier is None and (data.url == IN_MEMORY or not data.is_temporary),
         "settings": settings,
         "best": best,

@@ -36,6 +36,14 @@ def test_days_one_by_one_have_the_bits_of_all_at_once(update, mode, labels, step
     assert slopes(result.model) == pytest.approx(slopes(at_once))
 
 
+def test_the_model_says_how_many_rows_earlier_runs_had():
+    result = train(make_data((20, 31)), step_size=0.3, passes=2)
+    assert "earlier" not in result.model.facts()["trained on"]
+    for rows in ("51 rows", "102 rows"):
+        result = train(make_data((20, 31), seed=1), initial_model=result)
+        assert result.model.facts()["trained on"].endswith(f"after {rows} of earlier runs")
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_later_days_of_a_ranking_have_the_pairs_of_all_at_once(mode):
     days = [make_data((20, 31), seed=seed, labels="relevance") for seed in range(2)]
