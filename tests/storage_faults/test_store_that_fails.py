@@ -20,6 +20,7 @@ from dadagrad.errors import AlreadyExists, InputError, StorageError
 from dadagrad.storage.store import Storage
 from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.writer import CheckpointWriter
+from dadagrad.training.engines.watcher import Watcher
 
 SLOW = pytest.mark.slow
 
@@ -160,15 +161,17 @@ def test_who_gives_a_store_up_does_so_for_all(mishap, said, proxy, url, patience
     assert 1.1 < spent < 2.3
 
 
-def test_a_signal_ends_a_command_that_waits_for_a_store(proxy, url, patience):
-    """Its threads, which ask the store again, end soon as well."""
+@pytest.mark.parametrize(("block", "n_signals"), [(interruptible, 1), (Watcher().on_interrupt, 2)])
+def test_a_signal_ends_a_command_that_waits_for_a_store(block, n_signals, proxy, url, patience):
+    """Its threads, which ask the store again, end soon as well; a run ends at the second signal."""
     patience(8, unknown=0.1)
     storage = Storage(url)
     storage.put("key", b"x")
     proxy.act = always("503")
     begun = time.monotonic()
-    Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt), interruptible():
+    for number in range(n_signals):
+        Timer(0.3 + 0.2 * number, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt), block():
         storage.read_many({"key": bytearray(1), "other": bytearray(1)})
     assert time.monotonic() - begun < 4
 

@@ -11,6 +11,7 @@ from types import FrameType
 
 from dadagrad.errors import signals_to_end
 from dadagrad.model.writer import ModelWriter
+from dadagrad.storage.backends import give_up_stores
 from dadagrad.training.callbacks import BeginEvent, Callback, CheckpointEvent, EndEvent, RoundEvent
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, HoldoutRecord
 from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
@@ -177,6 +178,7 @@ class Watcher:
 
         def interrupt(number: int, frame: FrameType | None) -> None:
             if self.stopped_by is not None:
+                give_up_stores()  # the last checkpoint, which is waited for, may go to one
                 raise KeyboardInterrupt(number)
             self.stopped_by = signal.Signals(number)
 
