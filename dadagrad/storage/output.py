@@ -92,7 +92,10 @@ def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
     except (StorageError, MemoryError):
         raise
     except (OSError, pa.ArrowException) as error:
-        raise explain(error, "write", storage.url, "", "file") from error
+        place, key = storage.url, ""
+        if not target:
+            place, key = tempfile.gettempdir(), f"a temporary file for {storage.url}"
+        raise explain(error, "write", place, key, "file") from error
 
 
 def _name(file: BinaryIO, target: str) -> None:

@@ -86,6 +86,16 @@ def test_predictions(disk, new_program, tmp_path):
     assert out.exists()
 
 
+def test_predictions_for_a_store(disk, new_program, tmp_path, servers, url):
+    """They are sent from a temporary file of this machine: it is the disk that is full."""
+    program = new_program(str(tmp_path))
+    digest(program.train())
+    command = ("dadagrad", "predict", program.model, program.data, "--out", f"{url}/out.parquet")
+    environment = servers["moto"].environment | {"TMPDIR": str(disk.path)}
+    message = disk.refuses(1, lambda: program.nursery.start(*command, environment=environment))
+    assert message.endswith(f"a temporary file for {url}/out.parquet in {disk.path}: {NO_SPACE}")
+
+
 @pytest.mark.parametrize(("pages", "key"), [(0, "claim-"), (20, "part-0")])
 def test_ingest(pages, key, disk, nursery, tmp_path):
     text, out = tmp_path / "corpus.svm", str(disk.path / "data")
