@@ -17,7 +17,7 @@ from helpers.servers import BUCKET, moto_server, web_server
 
 import dadagrad
 from dadagrad import InputError, StorageError
-from dadagrad.data.ingest import readers
+from dadagrad.data.ingest import readers, sources
 from dadagrad.storage.store import Storage
 
 FRAME = pandas.DataFrame(
@@ -115,13 +115,18 @@ def test_a_line_that_is_wrong_is_named(url):
         dadagrad.ingest(f"{url}/wrong.csv", "memory://raw/out", label="rich")
 
 
-def test_missing_files_are_named(url):
+def test_missing_files_are_named(url, monkeypatch):
     for name in ("none.csv", "none*.csv"):
         with pytest.raises(InputError, match="there is no file memory://raw/rows/none"):
             dadagrad.train(f"{url}/{name}", label="rich")
     with pytest.raises(InputError) as refused:
         dadagrad.ingest("s3://bucket/*.csv?sig=SECRETKEY", "memory://raw/out")
     assert "SECRETKEY" not in str(refused.value)
+    model = dadagrad.train(f"{url}/a.csv", **options_of("a.csv")).model
+    with monkeypatch.context() as patch:  # between the listing and the reading
+        patch.setattr(sources, "expand", lambda paths: [f"{url}/gone.csv"])
+        with pytest.raises(StorageError, match=r"gone\.csv: there is no such object"):
+            dadagrad.predict(model, f"{url}/part-*.csv", "memory://raw/out.csv")
     Storage(url).put("a.npz", b"PK")
     with pytest.raises(InputError, match="npz is read from files; copy it to this machine"):
         dadagrad.train(f"{url}/a.npz")

@@ -125,7 +125,7 @@ def guess_format(path: str) -> Format:
     if os.path.isdir(path) or (is_url(path) and _is_zarr(path)):
         return "parquet"
     file = SourceFile.look_up(path)
-    if file.version is None:
+    if file.version is None and not is_url(path):
         raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
     head = read_head(file, _HEAD_BYTES)
     if head[:4] in _FORMAT_BY_MAGIC:
