@@ -154,19 +154,31 @@ def test_a_store_that_fails_is_not_taken_for_a_damaged_file(url, name, monkeypat
     assert number > 2
 
 
+def ingested(url, out):
+    dadagrad.ingest(url, out, label="rich", overwrite=True)
+    return dadagrad.open_dataset(out).digest
+
+
+def predicted(url, out, model):
+    dadagrad.predict(model, url, f"{out}.csv", overwrite=True)
+    return Storage(f"{out}.csv").get("")
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_two_contents_of_an_object_are_never_mixed(suffix, tmp_path, monkeypatch):
+@pytest.mark.parametrize("use", [ingested, predicted])
+def test_two_contents_of_an_object_are_never_mixed(suffix, use, tmp_path, monkeypatch):
     """It is written again before any one of the requests: all rows are old, or all are new."""
     monkeypatch.setattr(readers, "TASK_BYTES", 5000)
-    store, ask, contents, digests = Storage("memory://twice"), Storage._ask, [], []
-    for labels in (FRAME.rich, 1 - FRAME.rich):
-        path, frame = tmp_path / f"a.{suffix}", FRAME.assign(rich=labels)
+    if use is predicted:
+        use = partial(predicted, model=dadagrad.train(FRAME, label="rich", step_size=0.3).model)
+    store, ask, contents, results = Storage("memory://twice"), Storage._ask, [], []
+    for frame in (FRAME, FRAME.assign(rich=1 - FRAME.rich, age=-FRAME.age)):
+        path = tmp_path / f"a.{suffix}"
         if suffix == "jsonl":
             frame.to_json(path, orient="records", lines=True)
         else:
             frame.to_parquet(path, index=False, row_group_size=100)
-        dadagrad.ingest(path, tmp_path / str(len(contents)), label="rich")
-        digests.append(dadagrad.open_dataset(tmp_path / str(len(contents))).digest)
+        results.append(use(path, str(tmp_path / "out")))
         contents.append(path.read_bytes())
     outcomes, number, n_requests = set(), 0, 1
 
@@ -183,13 +195,10 @@ def test_two_contents_of_an_object_are_never_mixed(suffix, tmp_path, monkeypatch
         store.put(f"a.{suffix}", contents[0])
         n_requests, number = 0, number + 1
         try:
-            dadagrad.ingest(
-                f"{store.url}/a.{suffix}", f"{store.url}/{suffix}-{number}", label="rich"
-            )
-            outcomes.add(dadagrad.open_dataset(f"{store.url}/{suffix}-{number}").digest)
+            outcomes.add(use(f"{store.url}/a.{suffix}", f"{store.url}/{suffix}"))
         except StorageError:
             outcomes.add("refused")
-    assert outcomes == {*digests, "refused"}
+    assert outcomes == {*results, "refused"}
 
 
 @pytest.mark.parametrize(("suffix", "limit"), [("csv", 3), ("csv.gz", 3), ("parquet", 4)])
