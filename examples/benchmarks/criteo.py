@@ -112,12 +112,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     n_rows = options.rows or (None if options.data else ROWS)
     name = options.data.name if options.data else "stand-in"
-    folder = options.folder / f"criteo-{name}-{n_rows or 'all'}-{options.bits}"
-    if not (folder / "test" / "zarr.json").exists():
-        rows = read_tsv(options.data, n_rows) if options.data else StandIn(n_rows).blocks()
-        write_rows(folder, rows, options.bits)
-        for part in PARTS:
-            ingest_part(folder, part, options.bits)
+    folder = prepare(options.folder, n_rows, options.bits, options.data)
     lines = competitors(folder, options.bits, options.vw)
     alternate(lines, options.rounds)
     references = reachable(folder)
@@ -128,6 +123,19 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 # Data
+
+
+def prepare(folder: Path, n_rows: int | None, bits: int, data: Path | None = None) -> Path:
+    """The folder of the datasets of `data`, by default of the stand-in, made if there is none."""
+    name = data.name if data else "stand-in"
+    folder /= f"criteo-{name}-{n_rows or 'all'}-{bits}"
+    if not (folder / "test" / "zarr.json").exists():
+        write_rows(
+            folder, read_tsv(data, n_rows) if data else StandIn(n_rows or ROWS).blocks(), bits
+        )
+        for part in PARTS:
+            ingest_part(folder, part, bits)
+    return folder
 
 
 def write_rows(folder: Path, blocks: Iterable[RawRows], bits: int) -> None:

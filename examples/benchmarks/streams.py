@@ -32,7 +32,7 @@ from dadagrad.data.rows import Rows
 from dadagrad.problem import make_problem
 from dadagrad.training.coordinator import merge as merge_module
 from dadagrad.training.result import make_model
-from dadagrad.training.schedule import make_schedule
+from dadagrad.training.schedule import make_schedule, n_rounds
 from dadagrad.training.schedule.streams import StreamSchedule
 
 GRIDS = {
@@ -186,7 +186,9 @@ def cluster(tasks: Sequence[Task], options: argparse.Namespace) -> str:
             result = train(task.rows, config, workers=2)
             seconds[name].append(result.report["seconds"])
             moved = result.report["bytes_per_step"] * result.report["steps"]
-            steps = config.rounds if config.n_streams > 1 else result.report["steps"]
+            steps = result.report["steps"]
+            if config.n_streams > 1:
+                steps = n_rounds(config, task.rows.n_rows)
             error = evaluate(result.model, task.test)["error"]
             cells[name] = [f"{steps:,}", f"{moved / 1e6:.0f}", f"{error:.4f}"]
     lines = [

@@ -7,10 +7,13 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from operator import itemgetter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dadagrad.config import TrainConfig
 from dadagrad.training.checkpoints.manifest import VERSION
+from dadagrad.training.schedule import make_schedule
 from dadagrad.training.schedule import streams as streams_module
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
@@ -203,6 +206,18 @@ def test_rounds_grow_with_the_data_seen(passes, n_streams, first_rounds):
         assert abs(total - wanted) <= n_streams + 0.4 * (wanted - before)
         before = wanted
     assert total == 50_000 * passes
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "rounds"), [(1, 40), (100_000, 40), (800_000, 24), (1_600_000, 20), (10**9, 20)]
+)
+def test_many_rows_have_fewer_rounds_unless_they_are_given(n_rows, rounds):
+    config = TrainConfig(streams=16, batch_size=1)
+    for given_rounds, wanted in (("auto", rounds), (30, 30)):
+        several = make_schedule(
+            replace(config, rounds=given_rounds), [1, n_rows], source_partitions=[1, 1]
+        )
+        assert several.parts[1].first_rounds == wanted
 
 
 @given(st.integers(1, 300), st.integers(2, 20))

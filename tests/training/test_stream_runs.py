@@ -46,7 +46,7 @@ def test_one_stream_is_the_online_pass_bit_for_bit(update, labels_and_loss, pena
     labels, loss = labels_and_loss
     data = make_data((30, 17, 41, 8), labels=labels, weighted=True)
     config = replace(STREAMS, update=update, loss=loss, l1=penalty, l2=penalty)
-    online = ByHand(data, new_coordinator(data, replace(config, streams=1, rounds=40))).run()
+    online = ByHand(data, new_coordinator(data, replace(config, streams=1, rounds="auto"))).run()
     online = online.coordinator
     problem, schedule = online.problem, make_schedule_of(data, config)
     one_stream = Coordinator(problem, replace(schedule, streams=1), zero_state(problem))

@@ -24,7 +24,7 @@ from dadagrad.kernels.id_sets import packed_bytes
 from dadagrad.model.evaluate import MAX_SCORES
 from dadagrad.problem import Problem
 from dadagrad.training.memory.workers import WorkerMemory, cache_bytes, n_holders, stays_on_workers
-from dadagrad.training.schedule import n_prefetched
+from dadagrad.training.schedule import n_prefetched, n_rounds
 from dadagrad.training.schedule.base import Cursor, Schedule, Slice
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
@@ -273,17 +273,17 @@ def reading_bytes(data: Dataset, partition: Partition) -> int:
 def _first_rounds(
     schedule: Schedule, config: TrainConfig, threads: int
 ) -> tuple[list[list[Slice]], int]:
-    """Return the slices of some rounds, and how many partitions are open at the same time."""
+    """Return the slices of the last rounds, the largest, and the number of open partitions."""
     n_ahead = n_prefetched(config.n_streams, threads)
     if config.n_streams == 1:
         n_readings = schedule.passes * sum(map(bool, schedule.partition_rows))
         batches = [r.slices for r in islice(schedule.rounds(Cursor()), MAX_BATCHES)]
         return batches, min(max(map(len, batches)) + n_ahead, n_readings)
-    rounds = list(islice(schedule.rounds(Cursor()), config.rounds))
+    n_rows = sum(schedule.partition_rows)
+    rounds = list(islice(schedule.rounds(Cursor()), n_rounds(config, n_rows)))
     n_used = max(len({stretch[0].reading for stretch in r.stretches}) for r in rounds)
     slices = [r.slices for r in rounds]
     n_readings = schedule.passes * len({each.reading for each in chain(*slices)})
-    # The last rounds are the largest.
     return slices[-max(1, MAX_SLICES // max(map(len, slices))) :], min(n_used + n_ahead, n_readings)
 
 

@@ -12,6 +12,9 @@ from dadagrad.training.schedule.base import CHUNK_ROWS, Schedule, SequenceSchedu
 from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
 from dadagrad.training.schedule.streams import StreamSchedule
 
+MIN_ROUNDS, MAX_ROUNDS, MANY_ROWS = 20, 40, 100_000
+"""Rounds of the first pass at least, at most, and the rows from which on there are fewer."""
+
 MIN_PREFETCH = 2
 """Partitions that are opened ahead of their use, at least."""
 
@@ -48,7 +51,7 @@ def make_schedule(
         )
         return SequenceSchedule(*common, parts)
     if config.n_streams > 1:
-        return StreamSchedule(*common, config.n_streams, config.rounds)
+        return StreamSchedule(*common, config.n_streams, n_rounds(config, sum(rows)))
     if batch_size == 1:
         return OnlineSchedule(*common)
     return BatchSchedule(*common, config.partitions_per_batch)
@@ -77,6 +80,18 @@ def auto_streams(data: Dataset, passes: int) -> int:
     """
     entries = data.nnz * passes
     return 16 if entries < 10**10 else 64 if entries < 10**11 else 256
+
+
+def n_rounds(config: TrainConfig, n_rows: int) -> int:
+    """Rounds of the first pass of streams over so many rows.
+
+    Over many rows, twice as many rounds lower the error by less than 0.2 %, and take more time
+    (measured in `examples/benchmarks/rounds.py`).
+    """
+    if config.rounds != "auto":
+        return config.rounds
+    fewer: float = MAX_ROUNDS * (MANY_ROWS / max(n_rows, 1)) ** 0.25
+    return min(max(round(fewer), MIN_ROUNDS), MAX_ROUNDS)
 
 
 def with_batch_size(config: TrainConfig, data: Dataset, on_cluster: bool) -> TrainConfig:

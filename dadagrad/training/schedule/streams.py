@@ -13,7 +13,8 @@ Rounds grow with the data that has been seen: while weights move fast, streams m
 often. After round r, (r / R)^2 passes have been seen, R being the rounds of the first pass: so
 round r is 2/r of what came before, the last of R = 40 rounds 5 % of it, and each pass has fewer
 rounds than the one before. The rounds of the rows of one stream alone, the first 5 of 40, are left
-out. `examples/benchmarks/rounds.py` compares this with other ways.
+out. Where rows are many, R is less: more rounds make little difference there.
+`examples/benchmarks/rounds.py` compares this with other ways.
 
 Where a partition ends close to the end of a group's rows, the round ends there: of a partition in
 two slices, the features that both touch would travel twice.

@@ -43,6 +43,7 @@ from dadagrad.training.messages import (
     Report,
     Save,
 )
+from dadagrad.training.schedule import n_rounds
 
 logger = logging.getLogger(__name__)
 
@@ -231,5 +232,5 @@ def _tasks_of_step(problem: Problem, data: Dataset) -> int:
     entries = config.batch_size * data.nnz / data.n_rows
     if config.n_streams > 1:
         # Mean of the rounds of the first pass; a state takes three times a gradient's time.
-        entries = 3 * data.nnz / config.rounds
+        entries = 3 * data.nnz / n_rounds(config, data.n_rows)
     return max(1, round(entries * problem.n_outputs / count("task-work", 1)))
