@@ -101,8 +101,8 @@ class Run:
         assert isinstance(config.batch_size, int)
         if resources.on_cluster and config.batch_size == 1 and config.n_streams == 1:
             raise InputError(
-                "batch_size 1 takes one row after the other, which no cluster can share; choose "
-                "several streams, such as 16, or a larger batch_size, or train without workers"
+                "batch_size 1 takes one row after the other, which no cluster can share; go on "
+                "without workers, or start a run with several streams, such as 16, or with batches"
             )
         self.data, held_out = split_holdout(data, config)
         self.readable = skipping(self.data, on_error, skipped)
