@@ -31,7 +31,7 @@ from dadagrad.cli.run_support import (
     finish,
     show_dry_run,
 )
-from dadagrad.config import SETTINGS, make_config
+from dadagrad.config import SETTINGS, TrainConfig, make_config
 from dadagrad.errors import InputError, OnError
 from dadagrad.settings import Number
 from dadagrad.storage.backends import absolute
@@ -271,8 +271,10 @@ def resume(
             "for its model; give --model URL"
         )
     check_destinations(notes["model"], overwrite=overwrite or model is None)
+    config = TrainConfig.from_json(meta["config"])
     try:
-        rows = as_dataset([absolute(each) for each in data] or meta["data"]["url"])
+        places = [absolute(each) for each in data] or meta["data"]["url"]
+        rows = as_dataset(places, shuffle=config.row_order)
     except InputError as error:
         moved = "" if data else "; if the dataset of the run was moved, give --data URL"
         raise InputError(f"{error}{moved}") from error
