@@ -273,13 +273,13 @@ def reading_bytes(data: Dataset, partition: Partition) -> int:
 def _first_rounds(
     schedule: Schedule, config: TrainConfig, threads: int
 ) -> tuple[list[list[Slice]], int]:
-    """Return the slices of the last rounds, the largest, and the number of open partitions."""
+    """Return the slices of some rounds, of streams the last, and the number of open partitions."""
     n_ahead = n_prefetched(config.n_streams, threads)
     if config.n_streams == 1:
         n_readings = schedule.passes * sum(map(bool, schedule.partition_rows))
         batches = [r.slices for r in islice(schedule.rounds(Cursor()), MAX_BATCHES)]
         return batches, min(max(map(len, batches)) + n_ahead, n_readings)
-    n_rows = sum(schedule.partition_rows)
+    n_rows = sum(schedule.first.partition_rows)
     rounds = list(islice(schedule.rounds(Cursor()), n_rounds(config, n_rows)))
     n_used = max(len({stretch[0].reading for stretch in r.stretches}) for r in rounds)
     slices = [r.slices for r in rounds]
