@@ -121,9 +121,9 @@ def _of_histogram(problem: Problem, histogram: Histogram) -> dict[str, float]:
 
 
 def warn_of_rows(problem: Problem, rows: Rows, *, is_temporary: bool) -> None:
-    """Warn if rows of the data are sorted by label, or if their classes are likely to be grades.
+    """Warn if rows are sorted by label, or if they have queries and several classes.
 
-    Several classes of rows with queries are. Data that are `is_temporary` cannot be written again.
+    Such classes are likely to be grades. A dataset that `is_temporary` cannot be written again.
     """
     if rows.queries is not None and problem.task == "multiclass":
         logger.warning(

@@ -135,12 +135,11 @@ def train(
     if initial is not None and config is None:
         config = initial.config
     config = make_config(config, settings)
-    if initial is None:
-        data = resources.dataset(data, on_error, shuffle=config.row_order, **options)
-    else:
-        options |= {"like": initial.model, "shuffle": config.row_order}
-        rows = resources.dataset(data, on_error, **options)
-        data = initial.adopt(rows)
+    if initial is not None:
+        options["like"] = initial.model
+    data = resources.dataset(data, on_error, shuffle=config.row_order, **options)
+    if initial is not None:
+        data = initial.adopt(data)
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
     run = Run(
         data, config, resources,

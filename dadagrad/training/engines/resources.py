@@ -67,19 +67,17 @@ class Resources:
         return self.threads or available_cores()
 
     def dataset(
-        self, data: Any, on_error: OnError = "raise", shuffle: Shuffle = "auto", **options: Any
+        self, data: Any, on_error: OnError = "raise", *, shuffle: int | None, **options: Any
     ) -> Dataset:
         """Make a dataset of `data`, as `as_dataset` does; a cluster can read that of raw rows.
 
         `on_error` says what happens to raw rows that are wrong.
         """
-        if is_raw(data):
+        raw = is_raw(data)
+        if raw:
             options["on_error"] = on_error
-            if self.on_cluster:
-                return _write_for_workers(make_source(data), self.client, shuffle, **options)
-        elif self.on_cluster and is_dask(data[0] if is_pair(data) else data):
-            order = None if shuffle == "auto" else shuffle
-            return _write_for_workers(make_source(data), self.client, order, **options)
+        if self.on_cluster and (raw or is_dask(data[0] if is_pair(data) else data)):
+            return _write_for_workers(make_source(data), self.client, shuffle, **options)
         return as_dataset(data, shuffle=shuffle, **options)
 
     @contextmanager
