@@ -140,7 +140,7 @@ class TrainConfig:
         "auto",
         Number(whole=True, minimum=1, words=("auto",)),
         "Number of merges of the streams in the first pass. Later passes merge less often. auto is "
-        "40 for up to 100,000 rows, fewer for more, and 20 from 1,600,000 on.",
+        "40 for up to 100,000 rows, fewer for more, and 14 from 800,000 on.",
         "Parallel",
         research=True,
     )

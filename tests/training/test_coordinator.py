@@ -93,6 +93,16 @@ def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, pref
         assert opened == 12 * config.passes
 
 
+@given(st.integers(2, 40), st.integers(1, 4), st.integers(0, 100))
+def test_streams_that_end_partitions_have_few_of_them_open(n_streams, prefetch, seed):
+    """In each round a stream learns from several partitions: it ends them before others begin."""
+    data = make_data((20,) * 12 * 16)
+    config = TrainConfig(step_size=0.3, batch_size=1, streams=n_streams, rounds=2)
+    coordinator = new_coordinator(data, config, prefetch=prefetch)
+    driven = ByHand(data, coordinator, seed=seed).run()
+    assert driven.most_open <= 16 + 3 * prefetch + 1  # of 16 groups, one each from round to round
+
+
 @given(modes, st.sampled_from([1, 3]))
 def test_partitions_are_read_ahead_to_the_end(mode, prefetch):
     """Also those that are read sooner than they are needed: reading hides behind learning."""

@@ -209,7 +209,7 @@ def test_rounds_grow_with_the_data_seen(passes, n_streams, first_rounds):
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "rounds"), [(1, 40), (100_000, 40), (800_000, 24), (1_600_000, 20), (10**9, 20)]
+    ("n_rows", "rounds"), [(1, 40), (100_000, 40), (200_000, 28), (800_000, 14), (10**9, 14)]
 )
 def test_many_rows_have_fewer_rounds_unless_they_are_given(n_rows, rounds):
     config = TrainConfig(streams=16, batch_size=1)

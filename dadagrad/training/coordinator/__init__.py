@@ -6,15 +6,16 @@ combined in the order of the schedule, not of their arrival.
 
 In a round, partitions are opened (some ahead of time, so that reading hides behind computing). The
 first slice of each stretch is given features of the state, and so is each next slice when the one
-before it has its result; workers of a cluster that hold the state get whole stretches at once. At
-the end of the round the results are combined (`dadagrad.training.coordinator.combine`): the
-gradients of a batch make one step, streams are merged, some features apart from others, and the
-online pass has changed the state already.
+before it has its result; workers of a cluster that hold the state get whole stretches at once. Of
+many streams, some come to the end of their stretches before others begin, so that few partitions
+are open. At the end of the round the results are combined
+(`dadagrad.training.coordinator.combine`): the gradients of a batch make one step, streams are
+merged, some features apart from others, and the online pass has changed the state already.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -42,6 +43,10 @@ from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.schedule.base import Cursor, Round, Schedule
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.base import TrainingState
+
+AT_ONCE = 2
+"""Streams that are learned from side by side in a process, for each partition opened ahead: one of
+them waits for its partition while a thread learns from the other."""
 
 
 class Coordinator:
@@ -102,8 +107,10 @@ class Coordinator:
         self._rounds = RoundQueue(rounds, self._prefetch, together=not self.problem.online)
         self._round: Round | None = None
         self._stretches: list[Progress] = []
-        # Stretches whose next slice has not been issued, and how many are not at their end.
+        # Stretches whose next slice has not been issued, those to begin when others are at their
+        # end, and how many are not at their end.
         self._waiting: list[Progress] = []
+        self._later: deque[Progress] = deque()
         self._n_missing = 0
         self._is_working = False  # on some slice of the present round
         self._n_merges: int | None = None  # left of those that end it; None before they begin
@@ -171,7 +178,11 @@ class Coordinator:
         if self._round is None:
             return False
         self._stretches = [Progress(stretch) for stretch in self._round.stretches]
-        self._waiting = list(self._stretches)
+        at_once = len(self._stretches)
+        if self.problem.online and not self._combination.gives_stretches:
+            at_once = max(1, AT_ONCE * self._prefetch)
+        self._waiting = self._stretches[:at_once]
+        self._later = deque(self._stretches[at_once:])
         self._n_missing = len(self._stretches)
         slices = self._round.slices
         closing = {slice_.reading for slice_ in slices if slice_.last}
@@ -218,6 +229,8 @@ class Coordinator:
             self._waiting.append(stretch)
         else:
             self._n_missing -= 1
+            if self._later:
+                self._waiting.append(self._later.popleft())
 
     def _finish_round(self, finished: Round) -> list[Instruction]:
         steps = self.place.steps + self._combination.finish(self._stretches)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,6 +23,7 @@ from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.kernels.id_sets import packed_bytes
 from dadagrad.model.evaluate import MAX_SCORES
 from dadagrad.problem import Problem
+from dadagrad.training.coordinator import AT_ONCE
 from dadagrad.training.memory.workers import WorkerMemory, cache_bytes, n_holders, stays_on_workers
 from dadagrad.training.schedule import n_prefetched, n_rounds
 from dadagrad.training.schedule.base import Cursor, Schedule, Slice
@@ -168,7 +169,7 @@ def _learning(
     workers: Sequence[WorkerMemory] | None,
 ) -> _Learning:
     """Return the facts of slices; `workers` are those that send each other what streams change."""
-    slices_of_rounds, n_open = _first_rounds(schedule, problem.config, n_threads)
+    slices_of_rounds, n_open = _first_rounds(schedule, problem.config, n_threads, workers is None)
     slices = [
         np.array([_slice_sizes(problem, data.partitions[each.partition], each) for each in round_])
         for round_ in slices_of_rounds
@@ -271,7 +272,7 @@ def reading_bytes(data: Dataset, partition: Partition) -> int:
 
 
 def _first_rounds(
-    schedule: Schedule, config: TrainConfig, threads: int
+    schedule: Schedule, config: TrainConfig, threads: int, is_local: bool
 ) -> tuple[list[list[Slice]], int]:
     """Return the slices of some rounds, of streams the last, and the number of open partitions."""
     n_ahead = n_prefetched(config.n_streams, threads)
@@ -283,7 +284,11 @@ def _first_rounds(
     rounds = list(islice(schedule.rounds(Cursor()), n_rounds(config, n_rows)))
     n_used = max(len({stretch[0].reading for stretch in r.stretches}) for r in rounds)
     slices = [r.slices for r in rounds]
-    n_readings = schedule.passes * len({each.reading for each in chain(*slices)})
+    readings = [{each.reading for each in round_} for round_ in slices]
+    if is_local:  # some streams begin when others are at their end
+        n_kept = max((len(a & b) for a, b in pairwise(readings)), default=0)
+        n_used = min(n_used, n_kept + AT_ONCE * n_ahead + 1)
+    n_readings = schedule.passes * len(set(chain(*readings)))
     return slices[-max(1, MAX_SLICES // max(map(len, slices))) :], min(n_used + n_ahead, n_readings)
 
 
@@ -345,9 +350,8 @@ def _plain_bytes(problem: Problem) -> int:
     if problem.compiled or getattr(problem.algorithm, "local", False):
         return 0
     vector, state = 8 * problem.n_features * problem.n_outputs, state_bytes(problem)
-    if state >= problem.n_features * vector:  # a matrix, and the memory to decompose it
-        return 3 * state
-    return _PLAIN_VECTORS * vector
+    is_matrix = state >= problem.n_features * vector  # which takes memory to decompose
+    return 3 * state if is_matrix else _PLAIN_VECTORS * vector
 
 
 def _model_bytes(data: Dataset, problem: Problem) -> int:

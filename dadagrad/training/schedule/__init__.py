@@ -12,7 +12,7 @@ from dadagrad.training.schedule.base import CHUNK_ROWS, Schedule, SequenceSchedu
 from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
 from dadagrad.training.schedule.streams import StreamSchedule
 
-MIN_ROUNDS, MAX_ROUNDS, MANY_ROWS = 20, 40, 100_000
+MIN_ROUNDS, MAX_ROUNDS, MANY_ROWS = 14, 40, 100_000
 """Rounds of the first pass at least, at most, and the rows from which on there are fewer."""
 
 MIN_PREFETCH = 2
@@ -90,7 +90,7 @@ def n_rounds(config: TrainConfig, n_rows: int) -> int:
     """
     if config.rounds != "auto":
         return config.rounds
-    fewer: float = MAX_ROUNDS * (MANY_ROWS / max(n_rows, 1)) ** 0.25
+    fewer: float = MAX_ROUNDS * (MANY_ROWS / max(n_rows, 1)) ** 0.5
     return min(max(round(fewer), MIN_ROUNDS), MAX_ROUNDS)
 
 
