@@ -223,11 +223,6 @@ class TrainConfig:
         else:  # each has been checked by itself
             check_compiled(self, "several values of step_size, l1 or l2 need")
         _check_streams(self)
-        if self.early_stopping and not self.holdout:
-            raise InputError(
-                "early_stopping measures the loss on a share of the rows, which holdout must name; "
-                "give holdout=0.1, or leave out early_stopping"
-            )
 
     def alternatives(self) -> tuple[TrainConfig, ...]:
         """The configurations that are trained side by side: all combinations of values."""

@@ -21,6 +21,7 @@ from dadagrad.errors import InputError
 from dadagrad.optim.registry import Registered
 from dadagrad.progress.display import RunDisplay
 from dadagrad.settings import GROUPS, Choice, Kind, Setting, Switch
+from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callback
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -258,12 +259,12 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     return n_bytes
 
 
-def share_of(holdout: str) -> float | None:
-    """Return a share of the rows, if that is what `holdout` is, and not a dataset."""
+def share_or_url(holdout: str) -> float | str:
+    """Return the share of the rows, or the URL of other data, that --holdout is."""
     try:
         share = float(holdout)
     except ValueError:
-        return None
+        return absolute(holdout)
     if not 0.0 <= share < 1.0:
         raise click.UsageError(
             f"--holdout {holdout} is not a share of the rows; give 0.1, or 0 to hold out none"

@@ -31,33 +31,24 @@ def finish(
     result: dadagrad.TrainResult,
     display: Display,
     model: str,
-    notes: Mapping[str, Any],
     checkpoints: str | None,
     *,
     auto: bool = False,
 ) -> None:
     """Report the model that a complete run has saved; `Interrupted` if the run was stopped.
 
-    `notes` are those of the command line in the checkpoints of the run. `auto` is True if the run
-    has chosen the step size.
+    `auto` is True if the run has chosen the step size.
     """
-    holdout = notes.get("holdout")
     shown: dict[str, Any] = {"model": model if result.complete else None} | result.report
     if result.complete:
         shown["digest"] = result.digest
-        if holdout is not None:
-            display.say(f"model saved to {model}; evaluating on {holdout}")
-            on_error = notes.get("on_error") or "raise"
-            measured = dadagrad.evaluate(result.model, holdout, curves=True, on_error=on_error)
-            shown["holdout"] = result.model.report["holdout"] = {"data": holdout, **measured}
-            result.model.save_report(model)
     if display.as_json:
         print_json(shown)
     elif result.complete:
         lines = run_lines(result.report, result.loss, auto=auto)
-        if "holdout" in shown:
-            measured = shown["holdout"]
-            name = f"of {measured['rows']:,} rows" if holdout is None else last_part(holdout)
+        if measured := result.report.get("holdout"):
+            data = measured.get("data")
+            name = f"of {measured['rows']:,} rows" if data is None else last_part(data)
             text = metrics_text(measured, result.loss)
             lines.insert(-1, f"  {'holdout ' + name:<25} {text}")
         next_command = f"dadagrad evaluate {shlex.quote(model)} DATA"
@@ -72,29 +63,14 @@ def finish(
         )
 
 
-def check_data(
-    data: dadagrad.Dataset,
-    config: TrainConfig,
-    holdout: str | None,
-    resources: Mapping[str, Any],
-) -> None:
-    """Check before training that the data suit the settings, and the model the holdout data."""
-    from dadagrad.data.ingest.sources import is_raw
-    from dadagrad.model.evaluate import suit
-    from dadagrad.model.raw import read_raw
+def check_data(data: dadagrad.Dataset, config: TrainConfig, resources: Mapping[str, Any]) -> None:
+    """Check that the data suit the settings, and that each option has an effect."""
     from dadagrad.training.engines.resources import Resources
     from dadagrad.training.execution import resolve_config
 
     config = resolve_config(data, config, on_cluster=Resources(**resources).on_cluster)
     assert isinstance(config.batch_size, int)
-    problem = make_problem(config, data.schema, config.batch_size)
-    _check_effects(problem)
-    if holdout is None:
-        return
-    if not is_raw(holdout):
-        suit(problem.task, data.schema, dadagrad.open_dataset(holdout))
-    elif os.path.isfile(holdout) and next(read_raw(data.schema, holdout), None) is None:
-        raise InputError(f"no rows in {holdout}, which --holdout names; give at least one")
+    _check_effects(make_problem(config, data.schema, config.batch_size))
 
 
 def _check_effects(problem: Problem) -> None:

@@ -19,7 +19,7 @@ from dadagrad.cli.options import (
     grouped,
     resource_options,
     setting_options,
-    share_of,
+    share_or_url,
     training_output,
 )
 from dadagrad.cli.run_support import check_data, check_destinations
@@ -55,8 +55,8 @@ _LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
 )
 @common(
     "--holdout",
-    metavar="SHARE",
-    help="Share of the rows to compare the settings on.",
+    metavar="SHARE|DATA",
+    help="Rows to compare the settings on. Either a share of DATA, such as 0.1, or other data.",
 )
 @setting_options("loss", "holdout", "early_stopping")
 @reading_options(group=RAW, without=("no_labels",))
@@ -93,17 +93,14 @@ def sweep(
     """
     # These modules need numba and pyarrow, which load slowly.
     from dadagrad.storage.output import check_new_file, output_file
+    from dadagrad.training.holdout import split_setting
     from dadagrad.training.sweep import make_grid
 
     names = losses.split(",")
-    values = {name: value for name, value in settings.items() if value is not None}
-    share = 0.0 if holdout is None else share_of(holdout)
-    if share is None:
-        raise click.UsageError(
-            f"--holdout {holdout} is not a share of the rows, on which a sweep compares; give 0.1, "
-            "and measure the model with `dadagrad evaluate`"
-        )
-    config = make_config(None, values | {"loss": names[0], "holdout": share})
+    other, values = None, {name: value for name, value in settings.items() if value is not None}
+    if holdout is not None:
+        other, values = split_setting(share_or_url(holdout), values)
+    config = make_config(None, values | {"loss": names[0]})
     for path in paths:
         if not path.endswith((".json", ".csv", ".svg")):
             raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")
@@ -111,11 +108,12 @@ def sweep(
     make_grid(config, names)
     check_destinations(model, overwrite=overwrite)
     rows = open_data(data, reading, display, resources, shuffle=config.row_order)
-    check_data(rows, config, None, resources)
+    check_data(rows, config, resources)
     result = dadagrad.sweep(
         rows,
         config,
         loss=names,
+        holdout=other,
         **resources,
         callbacks=callbacks,
         messages=display.say,

@@ -20,7 +20,7 @@ from dadagrad.cli.options import (
     grouped,
     resource_options,
     setting_options,
-    share_of,
+    share_or_url,
     training_output,
 )
 from dadagrad.cli.run_support import (
@@ -138,6 +138,7 @@ def train(
     from dadagrad.storage.output import check_new_file
     from dadagrad.training.checkpoints.reader import CheckpointReader
     from dadagrad.training.checkpoints.snapshot import check_settings
+    from dadagrad.training.holdout import split_setting
     from dadagrad.training.initial import InitialState
 
     _check_checkpoint_options(model, checkpoints, checkpoint_every, checkpoint_seconds, keep)
@@ -152,7 +153,7 @@ def train(
         check_destinations(model, checkpoints, overwrite=overwrite or resumes)
         if trace is not None and not resumes:
             check_new_file(trace, overwrite)
-    values = {} if file is None else _read_settings(file)
+    other, values = None, {} if file is None else _read_settings(file)
     values |= {name: value for name, value in settings.items() if value is not None}
     if checkpoints is not None and all(map(is_raw, data)):
         raise click.UsageError(
@@ -160,9 +161,7 @@ def train(
             f"files with `dadagrad ingest {shlex.quote(data[0])} --out URL`"
         )
     if holdout is not None:
-        share = share_of(holdout)
-        values["holdout"] = share or 0.0
-        holdout = absolute(holdout) if share is None else None
+        other, values = split_setting(share_or_url(holdout), values)
     initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
     config = make_config(None if initial is None else initial.config, values)
     rows = open_data(
@@ -172,14 +171,13 @@ def train(
     rows = rows if initial is None else initial.adopt(rows)
     if model is None or dry_run:
         prediction = dadagrad.dry_run(
-            rows, config, **resources, checkpoints=checkpoints, save_to=model
+            rows, config, **resources, holdout=other, checkpoints=checkpoints, save_to=model
         )
         show_dry_run(prediction, display)
         return
-    check_data(rows, config, holdout, resources)
+    check_data(rows, config, resources)
     notes: dict[str, Any] = {
         "model": absolute(model),
-        "holdout": holdout,
         "on_error": on_error,
         "keep_state": keep_state,
         "save_every": checkpoint_every,
@@ -190,19 +188,20 @@ def train(
     if resumes:
         assert checkpoints is not None
         check_settings(CheckpointReader(checkpoints).newest_meta()["config"], config, checkpoints)
-        result = dadagrad.resume(checkpoints, data=rows, **options)
-        finish(result, display, notes["model"], notes, checkpoints)
+        result = dadagrad.resume(checkpoints, data=rows, holdout=other, **options)
+        finish(result, display, notes["model"], checkpoints)
         return
     result = dadagrad.train(
         rows,
         config,
+        holdout=other,
         checkpoints=None if checkpoints is None else absolute(checkpoints),
         metadata=notes,
         initial_model=initial,
         **options,
     )
     auto = config.step_size == "auto" and config.update.has_step_size
-    finish(result, display, model, notes, checkpoints, auto=auto)
+    finish(result, display, model, checkpoints, auto=auto)
 
 
 def _check_checkpoint_options(
@@ -230,6 +229,7 @@ def _check_checkpoint_options(
     multiple=True,
     help="Dataset of the run, if it was moved. Give it once for each of several, in their order.",
 )
+@common("--holdout", metavar="URL", help="Data to measure on, if they were moved.")
 @grouped("Data")(
     "--on-error",
     help="Treatment of a missing or damaged partition.",
@@ -244,6 +244,7 @@ def resume(
     checkpoints: str,
     model: str | None,
     data: tuple[str, ...],
+    holdout: str | None,
     on_error: OnError | None,
     overwrite: bool,
     trace: str | None,
@@ -279,8 +280,9 @@ def resume(
         moved = "" if data else "; if the dataset of the run was moved, give --data URL"
         raise InputError(f"{error}{moved}") from error
     options = _run_options(notes, resources, display, callbacks, on_error, trace)
-    result = dadagrad.resume(checkpoints, data=rows, **options)
-    finish(result, display, notes["model"], notes, checkpoints)
+    holdout = None if holdout is None else absolute(holdout)
+    result = dadagrad.resume(checkpoints, data=rows, holdout=holdout, **options)
+    finish(result, display, notes["model"], checkpoints)
 
 
 def _run_options(

@@ -12,6 +12,7 @@ from dadagrad.storage.memory import free_memory, resident
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.execution import Run, resolve_config
+from dadagrad.training.holdout import split_setting
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.workers import WorkerMemory, local_workers, workers_of
 
@@ -73,6 +74,7 @@ def dry_run(
     workers: int | None = None,
     client: Any = None,
     memory: int | None = None,
+    holdout: Any = None,
     checkpoints: str | None = None,
     save_to: str | None = None,
     **settings: Any,
@@ -90,11 +92,12 @@ def dry_run(
         that takes too much memory does not raise: `DryRun.problem` gives the reason.
     """
     options, settings = split_options(settings)
+    holdout, settings = split_setting(holdout, settings)
     data = as_dataset(data, **options)
     resources = Resources(threads, workers, client, memory)
     on_cluster = resources.on_cluster
     config = resolve_config(data, make_config(config, settings), on_cluster=on_cluster)
-    run = Run(data, config, resources, save_to=save_to)
+    run = Run(data, config, resources, holdout=holdout, save_to=save_to)
     limits = _worker_limits(resources)
     estimate = run.estimate(limits, checkpoints=checkpoints is not None)
     shortage = memory_shortage(estimate, run.problem, memory, limits)

@@ -16,12 +16,8 @@ from dadagrad.config import CHOSEN, TrainConfig
 from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import skipping
-from dadagrad.data.views import hold_out
 from dadagrad.errors import DadagradError, InputError, OnError, TrainingError
-from dadagrad.model.evaluate import evaluate
-from dadagrad.model.model import Model
 from dadagrad.model.writer import ModelWriter
-from dadagrad.optim.losses import Loss
 from dadagrad.problem import Problem, make_problem
 from dadagrad.storage.memory import trim_malloc
 from dadagrad.training.callbacks import BeginEvent, Callback
@@ -33,6 +29,7 @@ from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.engines.watcher import Watcher
+from dadagrad.training.holdout import split_holdout
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
 from dadagrad.training.memory.workers import WorkerMemory, stays_on_workers
@@ -62,11 +59,6 @@ def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> T
     return with_batch_size(config, data, on_cluster)
 
 
-def split_holdout(data: Dataset, config: TrainConfig) -> tuple[Dataset, Dataset | None]:
-    """Return the rows to learn from, and those held out, if the configuration asks for some."""
-    return hold_out(data, config.holdout, config.seed) if config.holdout else (data, None)
-
-
 class Run:
     """One execution of a run, from the start or from a snapshot.
 
@@ -74,8 +66,8 @@ class Run:
     ----------
     data, readable : Dataset
         The rows to learn from, and the same without partitions that are skipped.
-    held_out : Dataset or None
-        The rows that are held out.
+    holdout : Holdout or None
+        Rows to measure the model on.
     problem : Problem
     schedule : Schedule
     messages : callable
@@ -92,6 +84,7 @@ class Run:
         config: TrainConfig,
         resources: Resources,
         *,
+        holdout: Any = None,
         on_error: OnError = "raise",
         skipped: Mapping[str, str] | None = None,
         messages: Callable[[str], None] | None = None,
@@ -104,13 +97,16 @@ class Run:
                 "batch_size 1 takes one row after the other, which no cluster can share; go on "
                 "without workers, or start a run with several streams, such as 16, or with batches"
             )
-        self.data, held_out = split_holdout(data, config)
+        problem = make_problem(config, data.schema, config.batch_size)
+        self.data, self.holdout = split_holdout(
+            data, holdout, problem,
+            threads=resources.local_threads, on_error=on_error, skipped=skipped,
+        )  # fmt: skip
         self.readable = skipping(self.data, on_error, skipped)
-        self.held_out = None if held_out is None else skipping(held_out, on_error, skipped)
         self.resources = resources
         self.messages = messages or logger.info
         self.save_to, self.keep_state = save_to, keep_state
-        self.set_problem(make_problem(config, data.schema, config.batch_size))
+        self.set_problem(problem)
 
     def set_problem(self, problem: Problem, most_rows: int | None = None) -> None:
         """Set the problem, and the schedule, of whose slices none has more than `most_rows`."""
@@ -125,7 +121,7 @@ class Run:
     @property
     def workers_write(self) -> bool:
         """True if the workers of a cluster write the model, whose weights nobody needs here."""
-        is_needed = self.save_to is None or self.held_out is not None
+        is_needed = self.save_to is None or self.holdout is not None
         return self._stays_on_workers and not is_needed and not self.readable.has_names
 
     @cached_property
@@ -149,6 +145,7 @@ class Run:
             workers=workers,
             checkpoints=checkpoints,
             workers_write=self.workers_write,
+            held_out=None if self.holdout is None else self.holdout.rows,
         )
 
     def check(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> None:
@@ -182,19 +179,24 @@ class Run:
         if saver is not None:
             choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
             saver.config, saver.scales = replace(saver.config, **choices), self.problem.scales
-            saver.holdout, saver.curve = start.holdout, start.curve
-        with watcher.events(), self._writer or nullcontext():
-            if self.problem.config.early_stopping:
-                coordinator, complete = self._learn_by_pass(engine, start, watcher)
-            else:
-                coordinator, complete = self.learn(engine, start, watcher)
-            steps, moved = coordinator.place.steps - start.place.steps, engine.bytes_moved
-            per_step = moved / steps if moved is not None and steps else None
-            facts = {"bytes_per_step": per_step, "compile_seconds": compile_seconds}
-            watcher.result = self.result(coordinator, complete, watcher, url, start, **facts)
-            if self._writer is not None and complete:
-                write_result(watcher.result, self._writer, self.keep_state)
-        return watcher.result
+            saver.record, saver.curve = start.holdout, start.curve
+        with watcher.events():
+            with self._writer or nullcontext():
+                if self.problem.config.early_stopping:
+                    coordinator, complete = self._learn_by_pass(engine, start, watcher)
+                else:
+                    coordinator, complete = self.learn(engine, start, watcher)
+                steps, moved = coordinator.place.steps - start.place.steps, engine.bytes_moved
+                per_step = moved / steps if moved is not None and steps else None
+                facts = {"bytes_per_step": per_step, "compile_seconds": compile_seconds}
+                result = self.result(coordinator, complete, watcher, url, start, **facts)
+                if self._writer is not None and complete:
+                    write_result(result, self._writer, self.keep_state)
+            watcher.result = result
+            if self.holdout is not None and complete:
+                self.messages(f"measuring the model on {self.holdout.rows.n_rows:,} rows")
+                self.holdout.report(result, self.problem.loss, start.holdout.losses)
+        return result
 
     def watch(
         self,
@@ -273,6 +275,7 @@ class Run:
 
         The state at the end is that after the best pass.
         """
+        assert self.holdout is not None
         record, coordinator = start.holdout, self.coordinator(start)
         losses = record.losses
         while True:
@@ -281,7 +284,7 @@ class Run:
             if cursor.round == 0 and passes > len(losses):
                 report = make_report(coordinator, self.readable, False, 1.0)
                 model = make_model(self.problem, coordinator.state, self.readable, report)
-                losses.append(float(self.evaluate(model, self.problem.loss)["loss"]))
+                losses.append(float(self.holdout.measure(model, self.problem.loss)["loss"]))
                 self.messages(f"pass {passes}: loss {losses[-1]:.5g} on the holdout")
                 if losses[-1] == min(losses):
                     record.best = coordinator.state.copy()
@@ -293,12 +296,6 @@ class Run:
             if not complete:
                 return coordinator, False
             start = replace(start, state=coordinator.state, place=coordinator.place)
-
-    def evaluate(self, model: Model, loss: Loss, *, curves: bool = False) -> dict[str, Any]:
-        """Measure a model on the rows that are held out."""
-        assert self.held_out is not None
-        threads = self.resources.local_threads
-        return evaluate(model, self.held_out, loss=loss, curves=curves, threads=threads)
 
     def learn(
         self, engine: Engine, start: Start, watcher: Watcher, stop: Cursor | None = None
@@ -384,10 +381,6 @@ class Run:
             logger.warning(warning)
         trim_malloc()  # the memory of the partitions, before the model takes some
         model = make_model(self.problem, coordinator.state, self.readable, report)
-        if self.held_out is not None and complete and "holdout" not in facts:
-            report["holdout"] = self.evaluate(model, self.problem.loss, curves=True)
-            if start.holdout.losses:
-                report["holdout"]["loss_of_pass"] = start.holdout.losses
         end, nonzeros = coordinator.state, np.count_nonzero(model.weights)
         report["nonzeros"] = end.nonzeros if isinstance(end, RemoteWeights) else int(nonzeros)
         model.report.update(report)

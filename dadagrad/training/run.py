@@ -20,10 +20,11 @@ from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.shards import StoredState
-from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, restore
+from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, check_data, restore
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.execution import Run, resolve_config, split_holdout
+from dadagrad.training.execution import Run, resolve_config
+from dadagrad.training.holdout import split_setting, split_share
 from dadagrad.training.initial import InitialModel, InitialState
 from dadagrad.training.messages import Place
 from dadagrad.training.result import TrainResult
@@ -39,6 +40,7 @@ def train(
     workers: int | None = None,
     client: Any = None,
     memory: int | None = None,
+    holdout: Any = None,
     checkpoints: str | None = None,
     save_every: int | None = None,
     save_seconds: float | None = 60.0,
@@ -79,6 +81,10 @@ def train(
     memory : int, optional
         Bytes that the run may take in this process, by default the free memory. A run that is
         predicted to take more is refused.
+    holdout : float, Dataset, str, pair (X, y) or data frame, optional
+        Rows to measure the model on: a share of `data`, or other rows with labels, such as those of
+        the last day, which get the features of `data` as in `dadagrad.evaluate`. Early stopping
+        needs some.
     checkpoints : str or None
         URL of a folder for checkpoints; it must not hold another run's.
     save_every : int or None
@@ -100,8 +106,8 @@ def train(
         same everywhere if the same partitions are bad when they are first read; the report names
         them.
     trace : str or None
-        URL of a JSON file for the times of all tasks (`dadagrad.training.trace`), which is replaced
-        if it exists.
+        URL of a JSON file for the times of all tasks (`dadagrad.training.engines.trace`), which is
+        replaced if it exists.
     initial_model : TrainResult or str, optional
         Go on from the state of an earlier run: its result, or the URL of its model that was saved
         with the state (`TrainResult.save`). Settings are by default those of that run.
@@ -128,6 +134,7 @@ def train(
         A partition is missing or damaged, and `on_error` is "raise"; or all are.
     """
     options, settings = split_options(settings)
+    holdout, settings = split_setting(holdout, settings)
     resources = Resources(threads, workers, client, memory, trace)
     given = fields(config) if isinstance(config, TrainConfig) else ()
     objects = {each.name: getattr(config, each.name) for each in given} | settings
@@ -142,7 +149,7 @@ def train(
         data = initial.adopt(data)
     config = resolve_config(data, config, on_cluster=resources.on_cluster)
     run = Run(
-        data, config, resources,
+        data, config, resources, holdout=holdout,
         on_error=on_error, messages=messages, save_to=save_to, keep_state=keep_state,
     )  # fmt: skip
     start = None
@@ -164,7 +171,7 @@ def train(
             return run.execute(engine, start=start, callbacks=receivers)
         with CheckpointSaver(
             checkpoints, run.readable, config, keep=keep, notes=metadata or {}, new=True,
-            every=save_every, seconds=save_seconds,
+            every=save_every, seconds=save_seconds, holdout=run.holdout,
         ) as saver:  # fmt: skip
             saver.begin(start, run.problem.scales)
             return run.execute(engine, saver, start, receivers)
@@ -174,6 +181,7 @@ def resume(
     checkpoints: str,
     *,
     data: Any = None,
+    holdout: Any = None,
     loss: Loss | str | None = None,
     regularizer: Regularizer | str | None = None,
     preconditioner: Preconditioner | str | None = None,
@@ -195,8 +203,9 @@ def resume(
     """Go on with the run whose checkpoints are at `checkpoints`, from the newest valid one.
 
     The model has the same bits as that of a run that never stopped. `data` is needed where the
-    run's data was not at a URL; other parameters are those of `train`. `on_error` is what it was
-    unless given; what was skipped before stays so.
+    run's data was not at a URL, and `holdout` where other data to measure on was not. With early
+    stopping it must be the same data. Other parameters are those of `train`. `on_error` is what it
+    was unless given; what was skipped before stays so.
 
     A checkpoint has objects by name alone, and nothing read from it is imported: `loss`,
     `regularizer`, `preconditioner` and `update` are needed for objects of a user's own classes.
@@ -211,13 +220,8 @@ def resume(
     on_cluster = workers is not None or client is not None
     snapshot = CheckpointReader(checkpoints).load(read_shards=not on_cluster)
     meta = snapshot.meta
-    if data is None:
-        data = meta["data"]["url"]
-        if data == IN_MEMORY:
-            raise InputError(
-                f"the run at {checkpoints} was started with data in memory; give the same data "
-                "again to go on with it"
-            )
+    data = _given_again(data, "data", meta["data"], checkpoints)
+    holdout = _given_again(holdout, "holdout", meta.get("holdout_data"), checkpoints)
     objects = {
         "loss": loss,
         "regularizer": regularizer,
@@ -230,21 +234,18 @@ def resume(
     data = resources.dataset(data, shuffle=config.row_order)
     with suppress(InputError):  # other data, of which the digest tells
         data = with_label_columns(data, schema.label_columns, schema.n_features)
-    learned = split_holdout(data, config)[0]
-    if learned.digest != meta["data"]["digest"]:
-        raise InputError(
-            f"the data at {data.url} is not what the run at {checkpoints} was started with: its "
-            f"digest is {learned.digest[:12]}, the checkpoint has "
-            f"{meta['data']['digest'][:12]}; restore the data, or start a new run"
-        )
+    learned = split_share(data, config)[0]
+    check_data("data", learned, meta["data"], checkpoints)
     learned.compare_content(meta.get("content", {}))
     skipped = meta.get("skipped")
     if on_error is None or skipped:
         on_error = "raise" if skipped is None else "skip"
     run = Run(
-        data, config, resources, on_error=on_error, skipped=skipped, messages=messages,
-        save_to=save_to, keep_state=keep_state,
+        data, config, resources, holdout=holdout, on_error=on_error, skipped=skipped,
+        messages=messages, save_to=save_to, keep_state=keep_state,
     )  # fmt: skip
+    if config.early_stopping and run.holdout is not None and run.holdout.data is not None:
+        check_data("holdout", run.holdout.data, meta.get("holdout_data"), checkpoints)
     start = None
     if snapshot.arrays:
         run.problem, start = restore(snapshot, run.problem, checkpoints)
@@ -257,11 +258,28 @@ def resume(
         result = run.result(run.coordinator(start), True, watcher, checkpoints, start)
         if save_to is not None:
             result.save(save_to, keep_state=keep_state)
+        if run.holdout is not None:
+            run.holdout.report(result, run.problem.loss, start.holdout.losses)
         return result
     with resources.engine(run.readable) as engine:
         run.check(engine.workers(), checkpoints=True)
         with CheckpointSaver(
             checkpoints, run.readable, config, keep=keep, notes=meta["notes"],
-            every=save_every, seconds=save_seconds,
+            every=save_every, seconds=save_seconds, holdout=run.holdout,
         ) as saver:  # fmt: skip
             return run.execute(engine, saver, start, receivers)
+
+
+def _given_again(given: Any, name: str, described: Any, checkpoints: str) -> Any:
+    """Return the data of a run under a `name`, by default at the URL that its checkpoints have.
+
+    Raises `InputError` if they were in memory.
+    """
+    if given is not None or described is None:
+        return given
+    if described["url"] == IN_MEMORY:
+        raise InputError(
+            f"the run at {checkpoints} was started with {name} in memory; give the same {name} "
+            "again to go on with it"
+        )
+    return described["url"]

@@ -34,6 +34,7 @@ from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.execution import Run, resolve_config
+from dadagrad.training.holdout import split_setting
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.result import TrainResult, calibrate, make_model, make_report
 from dadagrad.training.schedule.base import Cursor
@@ -84,6 +85,7 @@ def sweep(
     workers: int | None = None,
     client: Any = None,
     memory: int | None = None,
+    holdout: Any = None,
     callbacks: Callbacks | None = None,
     messages: Callable[[str], None] | None = None,
     **settings: Any,
@@ -92,7 +94,7 @@ def sweep(
 
     Parameters
     ----------
-    data, config, threads, workers, client, memory, callbacks, messages
+    data, config, threads, workers, client, memory, holdout, callbacks, messages
         As in `dadagrad.train`.
     loss : Loss, str, or a list of them
         Several must be built-in losses for classes, which are compared by the error.
@@ -105,6 +107,7 @@ def sweep(
         As `dadagrad.train`, or the settings cannot be trained side by side.
     """
     options, settings = split_options(settings)
+    holdout, settings = split_setting(holdout, settings)
     receivers = as_callbacks(callbacks)
     resources = Resources(threads, workers, client, memory)
     losses: list[Any] = list(loss) if isinstance(loss, list | tuple) else [loss]
@@ -115,7 +118,7 @@ def sweep(
     data = resources.dataset(data, shuffle=base.row_order, **options)
     base = resolve_config(data, base, on_cluster=resources.on_cluster)
     grid = make_grid(base, losses)
-    run = Run(data, base, resources, messages=messages)
+    run = Run(data, base, resources, holdout=holdout, messages=messages)
     run.set_problem(
         run.problem.with_configs(grid), most_rows=math.ceil(PLACES[0] * run.data.n_rows)
     )
@@ -270,18 +273,18 @@ class _Sweep:
         run, problem = self._run, coordinator.problem
         holdouts: dict[int, dict[str, Any]] = {}
         counts = np.zeros(0, np.int64)
-        if complete and run.held_out is None:
+        if complete and run.holdout is None:
             counts = count_nonzeros(problem, coordinator.state)
         for place in np.flatnonzero(np.isfinite(values)).tolist() if complete else ():
             entry = self._table[self._numbers[place]]
-            if run.held_out is None:
+            if run.holdout is None:
                 entry["nonzeros"] = int(counts[place])
             else:
                 calibration = describe(calibrate(problem, coordinator.place.passes, place))
                 report = {"best": place, "calibration": calibration}
                 model = make_model(problem, coordinator.state, run.readable, report)
                 entry["nonzeros"] = int(np.count_nonzero(model.weights))
-                measured = run.evaluate(model, problem.settings[place].loss, curves=True)
+                measured = run.holdout.measure(model, problem.settings[place].loss, curves=True)
                 holdouts[place] = measured
                 entry["holdout"] = {name: measured[name] for name in measured if name != "curves"}
                 values[place] = measured["error" if self._compares_errors else "loss"]

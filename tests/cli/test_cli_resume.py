@@ -61,6 +61,26 @@ def test_a_trace_replaces_a_file_if_asked_or_if_its_job_restarts(run, stop_after
     assert trace.read_text() != first
 
 
+def test_a_run_that_stops_by_a_raw_file_goes_on_in_another_folder(
+    run, stop_after, places, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(places.text.parent)
+    command = (
+        "train", places.train, "--passes", 9, "--early-stopping", "--holdout", places.text.name,
+        "--step-size", 5, "--model", tmp_path / "m",
+    )  # fmt: skip
+    expected = run(*command, "--json").json
+    losses = expected["holdout"]["loss_of_pass"]
+    assert 1 < len(losses) < 9
+    stop_after(4000, signal.SIGINT)
+    stopped = run(*command, "--overwrite", "--checkpoints", tmp_path / "c")
+    assert stopped.code == 128 + signal.SIGINT
+    monkeypatch.chdir(tmp_path)
+    resumed = run("resume", "c", "--json").json
+    assert resumed["holdout"]["loss_of_pass"] == losses
+    assert resumed["digest"] == expected["digest"]
+
+
 def test_a_job_that_restarts_with_other_settings_is_refused(run, places, tmp_path):
     command = ("train", places.train, "--model", tmp_path / "m", "--checkpoints", tmp_path / "c")
     settings = ("--passes", 2, "--step-size", 0.2, "--loss", "logistic")

@@ -1,16 +1,28 @@
-"""A share of the rows that is held out, and training that ends when its loss stops falling."""
+"""Rows that are held out, and training that ends when the loss on them stops falling."""
 
 import threading
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.training_cases import make_data, train_until
 from helpers.zarr_cases import write_zarr
 
-from dadagrad import AdaGradClassifier, InputError, TrainConfig, dry_run, evaluate, resume, train
+from dadagrad import (
+    AdaGradClassifier,
+    InputError,
+    Model,
+    TrainConfig,
+    dry_run,
+    evaluate,
+    resume,
+    train,
+)
 from dadagrad.data.dataset import MemoryDataset
+from dadagrad.data.ingest.ingest import as_dataset
 from dadagrad.data.views import hold_out
+from dadagrad.errors import CorruptionError
 from dadagrad.training import execution
 
 SIZES = (300, 200, 350, 150)
@@ -103,5 +115,66 @@ def test_an_estimator_holds_rows_out():
 
 
 def test_early_stopping_without_rows_held_out_is_refused():
-    with pytest.raises(InputError, match="early_stopping measures the loss on a share of the rows"):
-        TrainConfig(early_stopping=True)
+    with pytest.raises(InputError, match="early_stopping measures the loss on rows that are held"):
+        train(make_data((20,)), early_stopping=True, passes=2)
+
+
+def test_early_stopping_keeps_the_pass_with_the_least_loss_on_other_data():
+    data, other = make_data((60, 50), labels="real"), make_data((40, 10), seed=5, labels="real")
+    settings = {"loss": "squared", "step_size": 1.0}
+    stopped = train(data, passes=30, early_stopping=True, holdout=other, **settings).report
+    losses = stopped["holdout"]["loss_of_pass"]
+    alone = [train(data, passes=n + 1, **settings).model for n in range(len(losses))]
+    assert losses == [evaluate(model, other)["loss"] for model in alone]
+    best = int(np.argmin(losses))
+    assert (stopped["passes"], stopped["rows"]) == (len(losses), 110 * len(losses))
+    assert stopped["holdout"]["loss"] == losses[best] == min(losses)
+    assert len(losses) < 30
+
+
+@pytest.mark.parametrize("kind", ["dataset", "frame", "file"])
+def test_other_rows_get_the_features_and_classes_of_the_data(tmp_path, kind):
+    frame = pd.DataFrame({"job": ["nurse", "cook", "smith"] * 30, "rich": ["yes", "no", "no"] * 30})
+    other = frame[::-1].iloc[:31].assign(job="cook")
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    other.to_csv(tmp_path / "other.csv", index=False)
+    result = train(
+        str(tmp_path / "data.csv") if kind == "file" else frame,
+        label="rich",
+        holdout={
+            "frame": other,
+            "file": str(tmp_path / "other.csv"),
+            "dataset": as_dataset(other, like=as_dataset(frame, label="rich")),
+        }[kind],
+    )
+    measured = result.report["holdout"]
+    assert measured["rows"] == 31
+    assert measured["error"] == pytest.approx((other["rich"] == "yes").mean())
+
+
+def test_a_run_that_stops_by_other_data_resumes_with_the_same_data_alone(tmp_path):
+    data, other = make_data((60, 50), labels="real"), make_data((40, 10), seed=5, labels="real")
+    urls = [write_zarr(each, tmp_path / name) for name, each in (("data", data), ("other", other))]
+    settings = {"loss": "squared", "step_size": 1.0, "passes": 30, "early_stopping": True}
+    expected = train(urls[0], holdout=urls[1], **settings)
+    folder = str(tmp_path / "run")
+    train_until(
+        lambda event: event.steps > 200,
+        urls[0], holdout=urls[1], checkpoints=folder, save_every=9, **settings,
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"the holdout at .* is not what the run at"):
+        resume(folder, holdout=data)
+    for holdout in (None, urls[1]):
+        result = resume(folder, holdout=holdout)
+        assert result.model.digest == expected.model.digest
+        losses = [each.report["holdout"]["loss_of_pass"] for each in (result, expected)]
+        assert losses[0] == losses[1]
+
+
+def test_a_model_is_saved_before_rows_that_cannot_be_read_are_measured(tmp_path):
+    data, other = make_data(SIZES), str(tmp_path / "other")
+    write_zarr(make_data((40,), seed=5), tmp_path / "other")
+    (tmp_path / "other/part-00000/X/indices/c/0").write_bytes(b"damaged")
+    with pytest.raises(CorruptionError, match="other: partition part-00000, X/indices"):
+        train(data, step_size=0.3, holdout=other, save_to=str(tmp_path / "model"))
+    assert Model.load(tmp_path / "model").digest == train(data, step_size=0.3).digest

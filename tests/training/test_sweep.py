@@ -79,6 +79,20 @@ def test_a_grid_of_one_is_a_run():
     assert row["holdout"]["loss"] == evaluate(result.best.model, held)["loss"]
 
 
+def test_settings_are_compared_on_other_data():
+    data, other = make_data(SIZES), make_data((150,), seed=9)
+    result = sweep(data, step_size=[0.01, 0.3], l1=[0.0, 1e-2], holdout=other)
+    alone = {
+        row["l1"]: evaluate(train(data, step_size=row["step_size"], l1=row["l1"]).model, other)[
+            "loss"
+        ]
+        for row in result.path
+    }
+    assert {row["l1"]: row["holdout"]["loss"] for row in result.path} == alone
+    assert result.best.report["holdout"]["loss"] == min(alone.values())
+    assert result.best.report["rows"] == sum(SIZES)
+
+
 def test_settings_that_diverge_are_dropped_first():
     data = make_data((300,), labels="real")
     result = sweep(data, loss="squared", step_size=[1e25, 0.1, 1e26, 0.2], fit_intercept=False)

@@ -22,6 +22,7 @@ from dadagrad.training.callbacks import LearningCurve
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.shards import join_shards, stored_state
 from dadagrad.training.checkpoints.writer import CheckpointWriter
+from dadagrad.training.holdout import Holdout
 from dadagrad.training.messages import Place, Save
 from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Cursor
@@ -65,6 +66,7 @@ class CheckpointSaver(CheckpointWriter):
         every: int | None = None,
         seconds: float | None = None,
         new: bool = False,
+        holdout: Holdout | None = None,
     ) -> None:
         Number(whole=True, minimum=1, optional=True).convert("save_every", every)
         Number(above=0.0, optional=True).convert("save_seconds", seconds)
@@ -73,13 +75,17 @@ class CheckpointSaver(CheckpointWriter):
         self.config = config
         self.scales: NDArray[np.float32] | None = None
         self._source = data
-        self._data = {
-            "url": lasting_url(data),
-            "digest": data.digest,
-            "schema": data.schema.to_json(),
+        other = None
+        if holdout is not None and holdout.data is not None:
+            place = holdout.url or _lasting_url(holdout.data)
+            other = {"url": place, "digest": holdout.data.digest}
+        schema, digest = data.schema.to_json(), data.digest
+        self._meta = {
+            "data": {"url": _lasting_url(data), "digest": digest, "schema": schema},
+            "holdout_data": other,
+            "notes": notes,
         }
-        self._notes = notes
-        self.holdout = HoldoutRecord()
+        self.record = HoldoutRecord()
         self.curve = LearningCurve()
 
     def begin(self, start: Start | None, scales: NDArray[np.float32] | None) -> None:
@@ -88,24 +94,24 @@ class CheckpointSaver(CheckpointWriter):
         `scales` are those of the columns of that state.
         """
         if start is None:
-            self.save(Snapshot(0, {}, self._meta()))
+            self.save(Snapshot(0, {}, self._current_meta()))
         else:
             self.scales = scales
             self.submit_state(Save(start.place, start.state), 0.0)
 
     def submit_state(self, save: Save, seconds: float) -> None:
         """Copy a state and save it in the background; `seconds` is the time of the run so far."""
-        meta = self._meta() | {
+        meta = self._current_meta() | {
             "cursor": asdict(save.place.cursor),
             "steps": save.place.steps,
             "passes": [metrics.to_json() for metrics in save.place.passes],
             "earlier": None if save.place.earlier is None else save.place.earlier.to_json(),
             "t": save.state.t,
             "seconds": seconds,
-            "holdout_losses": list(self.holdout.losses),
+            "holdout_losses": list(self.record.losses),
             "curve": self.curve.to_json(),
         }
-        arrays, best = save.state.arrays, self.holdout.best
+        arrays, best = save.state.arrays, self.record.best
         if save.write_shards is not None:
             assert isinstance(save.state, State), "workers hold compiled states alone"
             arrays = save.state.common().arrays
@@ -116,8 +122,8 @@ class CheckpointSaver(CheckpointWriter):
             meta["best_t"] = best.t
         self.submit(Snapshot(save.place.steps, arrays, meta, save.write_shards))
 
-    def _meta(self) -> dict[str, Any]:
-        meta = {"config": self.config.to_json(), "data": self._data, "notes": self._notes}
+    def _current_meta(self) -> dict[str, Any]:
+        meta = {"config": self.config.to_json(), **self._meta}
         if isinstance(self._source, SkippingDataset):  # else damaged partitions are errors
             meta["skipped"] = dict(self._source.skipped)
         if content := self._source.content:
@@ -142,7 +148,18 @@ def check_settings(before: Mapping[str, Any], config: TrainConfig, place: str) -
         )
 
 
-def lasting_url(data: Dataset) -> str | list[str]:
+def check_data(name: str, data: Dataset, described: Mapping[str, Any] | None, place: str) -> None:
+    """Raise `InputError` unless `data` are those that the checkpoints at `place` describe."""
+    digest = "none" if described is None else described["digest"]
+    if data.digest != digest:
+        raise InputError(
+            f"the {name} at {data.url} is not what the run at {place} was started with: its digest "
+            f"is {data.digest[:12]}, the checkpoint has {digest[:12]}; restore the data, or start "
+            "a new run"
+        )
+
+
+def _lasting_url(data: Dataset) -> str | list[str]:
     """Return the addresses of `data` for a process in any folder, or `IN_MEMORY`."""
     if data.is_temporary:
         return IN_MEMORY

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.engines.trace import Trace
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.memory.workers import WorkerMemory
-from dadagrad.training.trace import Trace
 from dadagrad.training.worker.partition_reader import Loader
 
 

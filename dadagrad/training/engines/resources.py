@@ -23,7 +23,7 @@ from dadagrad.kernels.parallel import available_cores
 from dadagrad.settings import Number
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.threads import LocalEngine
-from dadagrad.training.trace import Trace
+from dadagrad.training.engines.trace import Trace
 
 logger = logging.getLogger(__name__)
 

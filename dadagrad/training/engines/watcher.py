@@ -14,11 +14,11 @@ from dadagrad.model.writer import ModelWriter
 from dadagrad.storage.backends import give_up_stores
 from dadagrad.training.callbacks import BeginEvent, Callback, CheckpointEvent, EndEvent, RoundEvent
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, HoldoutRecord
+from dadagrad.training.engines.trace import Trace
 from dadagrad.training.messages import Report, Save, SaveRequested, StopRequested
 from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.result import TrainResult
 from dadagrad.training.schedule.base import Cursor
-from dadagrad.training.trace import Trace
 
 
 class Watcher:

@@ -116,6 +116,7 @@ def estimate_run(
     workers: Sequence[WorkerMemory] = (),
     checkpoints: bool = False,
     workers_write: bool = False,
+    held_out: Dataset | None = None,
 ) -> Estimate:
     """Estimate a run, on `threads` of this process or on `workers`, which may write the model."""
     trial = _trial_bytes(data, problem, schedule, threads)
@@ -139,7 +140,7 @@ def estimate_run(
     if streams_travel and stays_on_workers(problem):
         state = 0
     model = 0 if workers_write else _model_bytes(data, problem)
-    at_end = model + _evaluation_bytes(data, problem, threads)
+    at_end = model + (0 if held_out is None else _evaluation_bytes(held_out, problem, threads))
     libraries = _CLIENT_LIBRARIES if on_cluster else 0
     peak = (1 + checkpoints) * state + max(rows + step, at_end)
     process = {
@@ -266,9 +267,8 @@ def decoded_bytes(data: Dataset, partition: Partition) -> int:
 
 def reading_bytes(data: Dataset, partition: Partition) -> int:
     """Bytes that reading a partition takes in addition to its rows."""
-    zarr = all(isinstance(source, ZarrDataset) for source in data.sources)
-    share = _READING if zarr else _READING_PARQUET
-    return int(share * decoded_bytes(data, partition))
+    is_zarr = all(isinstance(source, ZarrDataset) for source in data.sources)
+    return int((_READING if is_zarr else _READING_PARQUET) * decoded_bytes(data, partition))
 
 
 def _first_rounds(
@@ -366,22 +366,18 @@ def _model_bytes(data: Dataset, problem: Problem) -> int:
 
 
 def _evaluation_bytes(data: Dataset, problem: Problem, threads: int) -> int:
-    """Bytes of an evaluation on the rows that are held out: partitions, and scores to sort."""
-    share = problem.config.holdout
-    if not share:
-        return 0
-    n_partitions = math.ceil(len(data.partitions) * share / (1.0 - share)) + 1
-    decoded = max(decoded_bytes(data, partition) for partition in data.partitions)
+    """Bytes of an evaluation on `data`: partitions, which are read whole, and scores to sort."""
+    whole = [partition for source in data.sources for partition in source.partitions]
+    decoded = max(decoded_bytes(data, each) for each in whole)
     scoring = max(
         reading_bytes(data, each)
-        + 8 * each.nnz
-        + 8 * problem.n_outputs * (each.n_rows + each.n_local)
-        for each in data.partitions
+        + 8 * (each.nnz + problem.n_outputs * (each.n_rows + each.n_local))
+        for each in whole
     )
-    n_scores = min(data.n_rows * share / (1.0 - share), 2 * MAX_SCORES)
-    # Beside those that are read and scored, one is done and another is measured.
-    rows = min(threads + 2, n_partitions) * decoded + min(threads + 1, n_partitions) * scoring
-    return rows + _SORTED_SCORE * int(n_scores)
+    # Beside those that are read and scored, one is measured.
+    n_scored = min(threads + 1, len(data.partitions))
+    rows = n_scored * scoring + (n_scored + 1) * decoded
+    return rows + _SORTED_SCORE * min(data.n_rows, 2 * MAX_SCORES)
 
 
 def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: int) -> int:

@@ -17,10 +17,10 @@ from dadagrad.kernels.id_sets import common, look_up, pack, unpack
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.messages import Reply, Touched, n_bytes, validate
 from dadagrad.training.engines.dask.tasks import Job, Work, with_job
+from dadagrad.training.engines.trace import Measured
 from dadagrad.training.messages import Compute, Computed, Event, Open, Opened, Result
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import FeatureSlice, SharedFeatures
-from dadagrad.training.trace import Measured
 from dadagrad.training.worker.compute import compute, touched
 
 logger = logging.getLogger(__name__)

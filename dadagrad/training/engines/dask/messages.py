@@ -11,11 +11,11 @@ from distributed.protocol.serialize import pickle_dumps, pickle_loads, register_
 from numpy.typing import NDArray
 
 from dadagrad.problem import Problem
+from dadagrad.training.engines.trace import Task
 from dadagrad.training.messages import Result
 from dadagrad.training.progressive import ProgressiveMetrics, n_bins_of
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.slices import FeatureSlice, SentFeatures, not_finite
-from dadagrad.training.trace import Task
 
 Touched: TypeAlias = NDArray[Any] | None
 """Packed positions that some rows touch (`dadagrad.training.worker.compute.touched`)."""

@@ -28,10 +28,10 @@ from dadagrad.problem import Problem
 from dadagrad.storage.memory import resident
 from dadagrad.training.engines.dask.messages import Reply
 from dadagrad.training.engines.dask.partition_cache import Key, PartitionCache, Read
+from dadagrad.training.engines.trace import Measured
 from dadagrad.training.engines.warm_up import compile_kernels
 from dadagrad.training.memory.workers import cache_bytes
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.trace import Measured
 
 W = TypeVar("W", bound="Work")
 

@@ -22,10 +22,10 @@ from dadagrad.training.engines.dask.futures import PendingTasks, RoundLost
 from dadagrad.training.engines.dask.streams.peers import Operation, Version
 from dadagrad.training.engines.dask.streams.shard_store import ShardStore, on_store
 from dadagrad.training.engines.dask.streams.shards import Base, Layout, Source
+from dadagrad.training.engines.trace import Task
 from dadagrad.training.memory.workers import n_holders, workers_of
 from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state import state_bytes
-from dadagrad.training.trace import Task
 
 logger = logging.getLogger(__name__)
 

@@ -33,11 +33,11 @@ from dadagrad.training.engines.dask.streams.peers import (
     unpacked,
 )
 from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard, Source
+from dadagrad.training.engines.trace import Measured, Task
 from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state import count_nonzeros, unscaled
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice
-from dadagrad.training.trace import Measured, Task
 
 logger = logging.getLogger(__name__)
 
