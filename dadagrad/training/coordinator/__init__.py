@@ -40,13 +40,10 @@ from dadagrad.training.messages import (
     StopRequested,
 )
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
+from dadagrad.training.schedule import n_side_by_side
 from dadagrad.training.schedule.base import Cursor, Round, Schedule
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.base import TrainingState
-
-AT_ONCE = 2
-"""Streams that are learned from side by side in a process, for each partition opened ahead: one of
-them waits for its partition while a thread learns from the other."""
 
 
 class Coordinator:
@@ -180,7 +177,7 @@ class Coordinator:
         self._stretches = [Progress(stretch) for stretch in self._round.stretches]
         at_once = len(self._stretches)
         if self.problem.online and not self._combination.gives_stretches:
-            at_once = max(1, AT_ONCE * self._prefetch)
+            at_once = n_side_by_side(self._prefetch)
         self._waiting = self._stretches[:at_once]
         self._later = deque(self._stretches[at_once:])
         self._n_missing = len(self._stretches)

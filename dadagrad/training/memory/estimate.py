@@ -23,9 +23,8 @@ from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.kernels.id_sets import packed_bytes
 from dadagrad.model.evaluate import MAX_SCORES
 from dadagrad.problem import Problem
-from dadagrad.training.coordinator import AT_ONCE
 from dadagrad.training.memory.workers import WorkerMemory, cache_bytes, n_holders, stays_on_workers
-from dadagrad.training.schedule import n_prefetched, n_rounds
+from dadagrad.training.schedule import n_prefetched, n_rounds, n_side_by_side
 from dadagrad.training.schedule.base import Cursor, Schedule, Slice
 from dadagrad.training.state import feature_bytes, state_bytes
 from dadagrad.training.state.compiled import CHUNK_WEIGHTS
@@ -287,7 +286,7 @@ def _first_rounds(
     readings = [{each.reading for each in round_} for round_ in slices]
     if is_local:  # some streams begin when others are at their end
         n_kept = max((len(a & b) for a, b in pairwise(readings)), default=0)
-        n_used = min(n_used, n_kept + AT_ONCE * n_ahead + 1)
+        n_used = min(n_used, n_kept + n_side_by_side(n_ahead) + 1)
     n_readings = schedule.passes * len(set(chain(*readings)))
     return slices[-max(1, MAX_SLICES // max(map(len, slices))) :], min(n_used + n_ahead, n_readings)
 

@@ -28,6 +28,15 @@ def n_prefetched(n_streams: int, threads: int) -> int:
     return max(MIN_PREFETCH, min(n_streams, threads))
 
 
+def n_side_by_side(prefetch: int) -> int:
+    """Number of streams to learn from side by side where `prefetch` partitions are opened ahead.
+
+    Of two for each, one waits for its partition while a thread learns from the other. Four more
+    leave no thread without work.
+    """
+    return 4 + 2 * prefetch
+
+
 def make_schedule(
     config: TrainConfig,
     partition_rows: Sequence[int],
