@@ -8,7 +8,7 @@ import click
 
 import dadagrad
 from dadagrad.cli.display import Display, print_facts, size_text
-from dadagrad.cli.options import ON_ERROR, GroupedCommand, grouped, output_options
+from dadagrad.cli.options import COUNT, ON_ERROR, GroupedCommand, grouped, output_options
 from dadagrad.errors import OnError
 from dadagrad.summary import counted, duration
 
@@ -58,11 +58,22 @@ def evaluate(model: str, data: str, on_error: OnError, display: Display) -> None
     help="File to write, or - for standard output. Parquet (.parquet, or no suffix), or CSV with a "
     "header (.csv, pipes and standard output).",
 )
+@grouped("Common")(
+    "--reasons",
+    help="Number of features to name for each row. They contribute most to its score.",
+    **COUNT,
+)
 @on_error_option
 @grouped("Output")("--overwrite", is_flag=True, help="Replace an existing file.")
 @output_options
 def predict(
-    model: str, data: str, out: str, overwrite: bool, on_error: OnError, display: Display
+    model: str,
+    data: str,
+    out: str,
+    reasons: int | None,
+    overwrite: bool,
+    on_error: OnError,
+    display: Display,
 ) -> None:
     """Write the predictions of a model to a file.
 
@@ -75,7 +86,13 @@ def predict(
     _check_output(out, display)
     with display.bar("predicting") as bar:
         result = dadagrad.predict(
-            model, data, out, overwrite=overwrite, on_error=on_error, progress=bar.update
+            model,
+            data,
+            out,
+            overwrite=overwrite,
+            on_error=on_error,
+            reasons=reasons,
+            progress=bar.update,
         )
     if out == "-":
         display.say(f"{counted(result['rows'], 'prediction')} in {duration(result['seconds'])}")

@@ -16,6 +16,7 @@ from pyarrow.parquet import ParquetWriter
 
 from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.data.ingest.ingest import as_dataset
+from dadagrad.data.rows import Rows
 from dadagrad.data.tables.cells import as_number
 from dadagrad.errors import InputError, OnError
 from dadagrad.model.base import refuse_not_finite
@@ -23,7 +24,9 @@ from dadagrad.model.evaluate import RowsDone, score_partitions
 from dadagrad.model.metrics import count_unseen
 from dadagrad.model.model import Model, as_model
 from dadagrad.model.raw import is_unprepared, read_raw
+from dadagrad.model.reasons import reasons_texts
 from dadagrad.optim.arrays import Array
+from dadagrad.settings import Number
 from dadagrad.storage.output import is_text_stream, output_file
 from dadagrad.summary import number_text
 
@@ -37,6 +40,7 @@ def predict(
     *,
     overwrite: bool = False,
     on_error: OnError = "raise",
+    reasons: int | None = None,
     progress: RowsDone | None = None,
 ) -> dict[str, Any]:
     """Write the predictions of `model` for each row of `data` to a Parquet or CSV file.
@@ -58,6 +62,8 @@ def predict(
         True to replace a file at `out`, or the one that a symbolic link at `out` leads to.
     on_error : "raise" or "skip"
         Stop at a raw row that is wrong, or leave it out.
+    reasons : int or None
+        Number of features to name for each row: those that contribute most to its score.
     progress : callable, optional
 
     Returns
@@ -84,18 +90,27 @@ def predict(
     the larger label) where the model has probabilities. With several classes, and with two
     where the loss is softmax or multiclass hinge, there is a ``score_CLASS``
     and a ``probability_CLASS`` for each, and with several label columns a ``score_COLUMN``, a
-    ``prediction_COLUMN`` and a ``probability_COLUMN``.
+    ``prediction_COLUMN`` and a ``probability_COLUMN``. With `reasons` there is a ``reasons``, such
+    as ``job=nurse +0.8; age -0.31``: what each feature adds to the score of the larger of two
+    classes or of the predicted one, weight times value. With several label columns there is a
+    ``reasons_COLUMN`` for each.
     """
     begun = time.perf_counter()
+    Number(whole=True, minimum=1, optional=True).convert("reasons", reasons)
     counts = {"non_zeros": 0, "unseen": 0}  # of raw rows
     model = as_model(model)
+    if reasons is not None and model.feature_space.of_table and not model.names:
+        raise InputError(
+            "the model has no names of features, so no reasons can be named; train it on data that "
+            "were read with names (--keep-names)"
+        )
     is_raw = is_unprepared(model.schema, data)
     if is_raw:
-        tables = _raw_tables(model, data, on_error, counts)
+        tables = _raw_tables(model, data, on_error, counts, reasons)
     else:
         data = as_dataset(data, like=model)
         model.check_compatible(data.schema)
-        tables = _stored_tables(model, data, progress)
+        tables = _stored_tables(model, data, progress, reasons)
     url = os.fspath(out)
     as_text = is_text_stream(url) or _suffix(url) == ".csv"
     make_writer = CSVWriter if as_text else _PARQUET_WRITER
@@ -128,7 +143,9 @@ def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table({name: columns.get(name, absent[name]) for name in absent}, schema)
 
 
-def _stored_tables(model: Model, data: Dataset, progress: RowsDone | None) -> Iterator[pa.Table]:
+def _stored_tables(
+    model: Model, data: Dataset, progress: RowsDone | None, reasons: int | None
+) -> Iterator[pa.Table]:
     """Predictions for each partition, with what identifies a row."""
     columns, tagged = data.schema.label_columns, data.tags(0) is not None
     has_lines = data.lines(0) is not None
@@ -147,11 +164,11 @@ def _stored_tables(model: Model, data: Dataset, progress: RowsDone | None) -> It
         for column, labels in zip(columns, rows.labels.T, strict=True):
             name = f"label_{column.name}" if len(columns) > 1 else "label"
             table[name] = _texts_of(column, labels)
-        yield pa.table(table | _predictions(model, scores))
+        yield pa.table(table | _predictions(model, rows, scores, reasons))
 
 
 def _raw_tables(
-    model: Model, data: Any, on_error: OnError, counts: dict[str, int]
+    model: Model, data: Any, on_error: OnError, counts: dict[str, int], reasons: int | None
 ) -> Iterator[pa.Table]:
     """Predictions for each chunk of raw rows, with what identifies a row."""
     schema = model.schema
@@ -172,7 +189,7 @@ def _raw_tables(
         names = [f"label_{name}" for name in schema.label_names] if several else ["label"]
         for name, labels in zip(names, () if raw.labels is None else raw.labels.T, strict=False):
             table[name] = _labels(labels, is_text)
-        yield pa.table(table | _predictions(model, scores))
+        yield pa.table(table | _predictions(model, raw.rows, scores, reasons))
 
 
 def _labels(labels: Any, is_text: bool) -> pa.Array:
@@ -203,8 +220,8 @@ def _suffix(url: str) -> str:
     return suffix.lower()
 
 
-def _predictions(model: Model, scores: Array) -> dict[str, Any]:
-    """Scores, predictions and probabilities of rows, by their (n_rows, n_outputs) scores."""
+def _predictions(model: Model, rows: Rows, scores: Array, reasons: int | None) -> dict[str, Any]:
+    """Scores, predictions, probabilities and reasons by (n_rows, n_outputs) scores."""
     columns, names = model.label_columns, model.output_names
     outputs = [f"_{name}" for name in names] if len(names) > 1 else [""]
     labels = outputs if len(columns) > 1 else [""]
@@ -218,4 +235,4 @@ def _predictions(model: Model, scores: Array) -> dict[str, Any]:
         probabilities = model.probabilities(scores)[:, -len(outputs) :]
         for suffix, values in zip(outputs, probabilities.T, strict=True):
             table[f"probability{suffix}"] = np.ascontiguousarray(values)
-    return table
+    return table if reasons is None else table | reasons_texts(model, rows, scores, reasons)
