@@ -105,7 +105,7 @@ def split_holdout(
         return learned, Holdout(skipping(share, on_error, skipped), None, None, threads)
     if problem.config.early_stopping:
         raise InputError(
-            "early_stopping measures the loss on rows that are held out; give holdout, such as 0.1 "
-            "or other data, or leave out early_stopping"
+            "early_stopping measures the loss on rows that are held out; give --holdout, such as "
+            "0.1 or other data, or leave out early_stopping"
         )
     return learned, None
