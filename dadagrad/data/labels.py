@@ -238,3 +238,10 @@ def check_labels(
                 f"{column.name!r}, which is not one of the declared classes "
                 f"({listed(column.values or ())})"
             )
+
+
+def class_labels(column: LabelColumn) -> NDArray[Any]:
+    """Labels of the values of a column: numbers, texts, or booleans if they are false and true."""
+    if column.names == ("false", "true"):
+        return np.array([False, True])
+    return np.array(column.names or column.values)

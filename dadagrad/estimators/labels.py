@@ -12,8 +12,8 @@ from sklearn.utils.validation import column_or_1d
 
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import LabelColumn
+from dadagrad.data.labels import class_labels
 from dadagrad.errors import InputError
-from dadagrad.model.base import class_labels
 from dadagrad.summary import listed
 
 _NUMBERS = "biuf"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset, LabelColumn, Schema
 from dadagrad.data.feature_space import FeatureSpace
+from dadagrad.data.labels import class_labels
 from dadagrad.data.rows import Entries, Rows
 from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
@@ -30,13 +31,6 @@ _MAX_SINGLE = 64  # rows that are read one by one
 
 _MANY_FEATURES = 32
 """Ratio of the features of a model to those of rows from which on a search beats a table."""
-
-
-def class_labels(column: LabelColumn) -> NDArray[Any]:
-    """Labels of the values of a column: numbers, texts, or booleans if they are false and true."""
-    if column.names == ("false", "true"):
-        return np.array([False, True])
-    return np.array(column.names or column.values)
 
 
 def refuse_not_finite(scores: Array, place: str, numbers: NDArray[np.int64] | None = None) -> None:
@@ -139,9 +133,8 @@ class LinearModel:
             return self.weights
         from dadagrad.data.tables.single_row import sign_of_names
 
-        names = map(self.names.get, self.ids.tolist())
-        signs = np.array(sign_of_names(space, names), np.float32)
-        return signs[:, None] * self.weights
+        signs = sign_of_names(space, map(self.names.get, self.ids.tolist()))
+        return np.array(signs, np.float32)[:, None] * self.weights
 
     def common_features(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions in the vocabulary of `rows` and in `ids` of the features of both."""
@@ -157,6 +150,13 @@ class LinearModel:
             position = np.searchsorted(self.ids[:-1], rows.vocabulary)  # of the last, if beyond it
             in_rows = np.flatnonzero(self.ids[position] == rows.vocabulary)
         return in_rows, position[in_rows]
+
+    def weights_of(self, rows: Rows) -> Array:
+        """Weights of the vocabulary of `rows`, (n_local, n_outputs); 0 for unknown features."""
+        weights = np.zeros((rows.n_local, self.n_outputs))
+        in_rows, in_model = self.common_features(rows)
+        weights[in_rows] = self.weights[in_model]
+        return weights
 
     @cached_property
     def _positions(self) -> NDArray[np.int32]:
@@ -182,9 +182,7 @@ class LinearModel:
         pointers = (rows.indptr - first).astype(get_index_dtype(maxval=rows.nnz))
         entries = values, rows.indices[first:last], pointers
         matrix = csr_array(entries, shape=(rows.n_rows, rows.n_local))
-        weights = np.zeros((rows.n_local, self.n_outputs))
-        in_rows, in_model = self.common_features(rows)
-        weights[in_rows] = self.weights[in_model]
+        weights = self.weights_of(rows)
         # A product with a vector is twice as fast as one with a single column.
         products = matrix @ (weights[:, 0] if self.n_outputs == 1 else weights)
         scores: Array = np.reshape(products, (rows.n_rows, self.n_outputs))

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow.csv import CSVWriter
 from pyarrow.parquet import ParquetWriter
 
@@ -24,7 +25,6 @@ from dadagrad.model.evaluate import RowsDone, score_partitions
 from dadagrad.model.metrics import count_unseen
 from dadagrad.model.model import Model, as_model
 from dadagrad.model.raw import is_unprepared, read_raw
-from dadagrad.model.reasons import reasons_texts
 from dadagrad.optim.arrays import Array
 from dadagrad.settings import Number
 from dadagrad.storage.output import is_text_stream, output_file
@@ -235,4 +235,41 @@ def _predictions(model: Model, rows: Rows, scores: Array, reasons: int | None) -
         probabilities = model.probabilities(scores)[:, -len(outputs) :]
         for suffix, values in zip(outputs, probabilities.T, strict=True):
             table[f"probability{suffix}"] = np.ascontiguousarray(values)
-    return table if reasons is None else table | reasons_texts(model, rows, scores, reasons)
+    if reasons is not None:
+        for suffix, explained in zip(labels, _explained_outputs(model, scores), strict=True):
+            table[f"reasons{suffix}"] = _reasons(model, rows, explained, reasons)
+    return table
+
+
+def _explained_outputs(model: Model, scores: Array) -> list[NDArray[np.int64]]:
+    """Output whose score explains the prediction of each row, (n_rows,), for each label column."""
+    if model.task == "multiclass":
+        return [scores.argmax(axis=1)]
+    return [np.full(len(scores), output) for output in range(model.n_outputs)]
+
+
+def _reasons(model: Model, rows: Rows, outputs: NDArray[np.int64], count: int) -> list[str]:
+    """Name the `count` features that contribute most to the score of an output, for each row.
+
+    A contribution is weight times value; all of them and the intercept sum to the score.
+    """
+    weights, texts = model.weights_of(rows), []
+    for row, output in enumerate(outputs.tolist()):
+        entries = slice(rows.indptr[row], rows.indptr[row + 1])
+        local = rows.indices[entries]
+        parts = weights[local, output]
+        if rows.values is not None:
+            parts *= rows.values[entries]
+        if rows.row_scale is not None:
+            parts *= rows.row_scale[row]
+        largest = np.argsort(-np.abs(parts), kind="stable")[:count]
+        largest = largest[parts[largest] != 0.0]
+        ids = rows.vocabulary[local[largest]]
+        columns = ids.tolist(), model.schema.names_of(ids, model.names), parts[largest].tolist()
+        texts.append(
+            "; ".join(
+                f"{feature if name is None else name} {part:+.3g}"
+                for feature, name, part in zip(*columns, strict=True)
+            )
+        )
+    return texts

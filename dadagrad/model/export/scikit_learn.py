@@ -6,8 +6,9 @@ from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
+from dadagrad.data.labels import class_labels
 from dadagrad.errors import InputError
-from dadagrad.model.base import LinearModel, class_labels
+from dadagrad.model.base import LinearModel
 from dadagrad.model.export.base import FORMATS, Format, import_package
 from dadagrad.optim.registry import register
 
