@@ -259,8 +259,10 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     return n_bytes
 
 
-def share_or_url(holdout: str) -> float | str:
-    """Return the share of the rows, or the URL of other data, that --holdout is."""
+def share_or_url(holdout: str | None) -> float | str | None:
+    """Return the share of the rows, or the URL of other data, that --holdout is, if it is given."""
+    if holdout is None:
+        return None
     try:
         share = float(holdout)
     except ValueError:

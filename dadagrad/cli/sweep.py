@@ -97,9 +97,8 @@ def sweep(
     from dadagrad.training.sweep import make_grid
 
     names = losses.split(",")
-    other, values = None, {name: value for name, value in settings.items() if value is not None}
-    if holdout is not None:
-        other, values = split_setting(share_or_url(holdout), values)
+    values = {name: value for name, value in settings.items() if value is not None}
+    other, values = split_setting(share_or_url(holdout), values)
     config = make_config(None, values | {"loss": names[0]})
     for path in paths:
         if not path.endswith((".json", ".csv", ".svg")):

@@ -153,15 +153,14 @@ def train(
         check_destinations(model, checkpoints, overwrite=overwrite or resumes)
         if trace is not None and not resumes:
             check_new_file(trace, overwrite)
-    other, values = None, {} if file is None else _read_settings(file)
+    values = {} if file is None else _read_settings(file)
     values |= {name: value for name, value in settings.items() if value is not None}
     if checkpoints is not None and all(map(is_raw, data)):
         raise click.UsageError(
             "--checkpoints needs a dataset, which a later process can read, too; make one of the "
             f"files with `dadagrad ingest {shlex.quote(data[0])} --out URL`"
         )
-    if holdout is not None:
-        other, values = split_setting(share_or_url(holdout), values)
+    other, values = split_setting(share_or_url(holdout), values)
     initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
     config = make_config(None if initial is None else initial.config, values)
     rows = open_data(

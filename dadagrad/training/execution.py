@@ -179,7 +179,7 @@ class Run:
         if saver is not None:
             choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
             saver.config, saver.scales = replace(saver.config, **choices), self.problem.scales
-            saver.record, saver.curve = start.holdout, start.curve
+            saver.record, saver.curve = start.record, start.curve
         with watcher.events():
             with self._writer or nullcontext():
                 if self.problem.config.early_stopping:
@@ -195,7 +195,7 @@ class Run:
             watcher.result = result
             if self.holdout is not None and complete:
                 self.messages(f"measuring the model on {self.holdout.rows.n_rows:,} rows")
-                self.holdout.report(result, self.problem.loss, start.holdout.losses)
+                self.holdout.report(result, self.problem.loss, start.record.losses)
         return result
 
     def watch(
@@ -226,7 +226,7 @@ class Run:
             [start.curve, *callbacks],
             saver=saver,
             seconds_before=start.seconds,
-            holdout=start.holdout,
+            record=start.record,
             trace=engine.trace,
         )
 
@@ -276,7 +276,7 @@ class Run:
         The state at the end is that after the best pass.
         """
         assert self.holdout is not None
-        record, coordinator = start.holdout, self.coordinator(start)
+        record, coordinator = start.record, self.coordinator(start)
         losses = record.losses
         while True:
             cursor = coordinator.place.cursor
@@ -365,7 +365,7 @@ class Run:
         **facts: Any,
     ) -> TrainResult:
         """The model at the end of the run from `start` on, and the report with more `facts`."""
-        n_passes = start.holdout.n_passes if complete else None
+        n_passes = start.record.n_passes if complete else None
         report = make_report(coordinator, self.readable, complete, watcher.seconds, n_passes) | {
             "bytes_per_step": None,
             "compile_seconds": 0.0,

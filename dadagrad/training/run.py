@@ -20,7 +20,7 @@ from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.shards import StoredState
-from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, check_data, restore
+from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, check_same_data, restore
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
@@ -235,7 +235,7 @@ def resume(
     with suppress(InputError):  # other data, of which the digest tells
         data = with_label_columns(data, schema.label_columns, schema.n_features)
     learned = split_share(data, config)[0]
-    check_data("data", learned, meta["data"], checkpoints)
+    check_same_data("data", learned, meta["data"], checkpoints)
     learned.compare_content(meta.get("content", {}))
     skipped = meta.get("skipped")
     if on_error is None or skipped:
@@ -245,7 +245,7 @@ def resume(
         messages=messages, save_to=save_to, keep_state=keep_state,
     )  # fmt: skip
     if config.early_stopping and run.holdout is not None and run.holdout.data is not None:
-        check_data("holdout", run.holdout.data, meta.get("holdout_data"), checkpoints)
+        check_same_data("holdout", run.holdout.data, meta.get("holdout_data"), checkpoints)
     start = None
     if snapshot.arrays:
         run.problem, start = restore(snapshot, run.problem, checkpoints)
@@ -259,7 +259,7 @@ def resume(
         if save_to is not None:
             result.save(save_to, keep_state=keep_state)
         if run.holdout is not None:
-            run.holdout.report(result, run.problem.loss, start.holdout.losses)
+            run.holdout.report(result, run.problem.loss, start.record.losses)
         return result
     with resources.engine(run.readable) as engine:
         run.check(engine.workers(), checkpoints=True)

@@ -148,7 +148,9 @@ def check_settings(before: Mapping[str, Any], config: TrainConfig, place: str) -
         )
 
 
-def check_data(name: str, data: Dataset, described: Mapping[str, Any] | None, place: str) -> None:
+def check_same_data(
+    name: str, data: Dataset, described: Mapping[str, Any] | None, place: str
+) -> None:
     """Raise `InputError` unless `data` are those that the checkpoints at `place` describe."""
     digest = "none" if described is None else described["digest"]
     if data.digest != digest:
@@ -172,12 +174,12 @@ def _lasting_url(data: Dataset) -> str | list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """State, place and curve from which a run starts or resumes."""
+    """State, place, record of the holdout and curve from which a run starts or resumes."""
 
     state: TrainingState
     place: Place = field(default_factory=Place)
     seconds: float = 0.0
-    holdout: HoldoutRecord = field(default_factory=HoldoutRecord)
+    record: HoldoutRecord = field(default_factory=HoldoutRecord)
     curve: LearningCurve = field(default_factory=LearningCurve)
 
 

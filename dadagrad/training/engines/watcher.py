@@ -25,7 +25,7 @@ class Watcher:
     """Requests to the coordinator (save, stop), and the events of the run for callbacks.
 
     `seconds_before` is the time that the run took before it was resumed. `run` describes the
-    run to `callbacks`, and `holdout` has the losses on the rows held out. `stopped_by` is the
+    run to `callbacks`, and `record` has the losses on the rows held out. `stopped_by` is the
     signal that ends the run, if any has come; `n_workers` is the number of workers of a
     cluster, and `convert` changes the metrics that callbacks see. `writer` is that of the model, if
     the workers of a cluster write its weights.
@@ -38,7 +38,7 @@ class Watcher:
         *,
         saver: CheckpointSaver | None = None,
         seconds_before: float = 0.0,
-        holdout: HoldoutRecord | None = None,
+        record: HoldoutRecord | None = None,
         trace: Trace | None = None,
     ) -> None:
         self.run = run
@@ -47,7 +47,7 @@ class Watcher:
         self._save_seconds = None if saver is None else saver.seconds
         self.save_every = None if saver is None else saver.every
         self._seconds_before = seconds_before
-        self._holdout = holdout or HoldoutRecord()
+        self._record = record or HoldoutRecord()
         self.trace = trace or Trace()
         self.writer: ModelWriter | None = None
         self.stopped_by: signal.Signals | None = None
@@ -148,7 +148,7 @@ class Watcher:
             return
         self._reported = place.cursor
         seconds, rows = self.seconds, place.rows - self.run.rows_done
-        losses = self._holdout.losses
+        losses = self._record.losses
         event = RoundEvent(
             self.run,
             place.steps,
