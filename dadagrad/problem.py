@@ -335,7 +335,8 @@ def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Proble
     if ranks and not schema.queried:
         raise InputError(
             "the ranking loss compares rows of one query, and the data has no queries: ingest "
-            "svmlight with a qid:N in each line, give Parquet a column 'query', or arrays a query="
+            "svmlight with a qid:N in each line, or a table with --query, or give Parquet of ids a "
+            "column 'query', or arrays a query="
         )
     # The intercepts of the two rows of a pair cancel.
     intercept = config.fit_intercept and not ranks

@@ -308,7 +308,8 @@ class Dataset(ABC):
             facts["non-zeros"] = f"{nnz:,} ({nnz / self.n_rows:.1f} a row)"
         for column in schema.label_columns:
             in_source = schema.feature_space.reading.get("label")  # a single one is called "label"
-            name = in_source if column.name == "label" else column.name
+            is_single = column.name == "label" and not isinstance(in_source, list)
+            name = in_source if is_single else column.name
             facts["label" if name is None else f"label {name!r}"] = column.summary
         if schema.feature_space:
             facts["source"] = str(schema.feature_space)

@@ -49,7 +49,8 @@ class FeatureSpace:
             if name == "format":
                 texts.insert(0, str(value))
             elif isinstance(value, list):
-                texts.append(f"{len(value)} {words}")
+                are_names = all(isinstance(each, str) for each in value)
+                texts.append(f"{words} {','.join(value)}" if are_names else f"{len(value)} {words}")
             else:
                 texts.append(words if value is True else f"{words} {value}")
         return ", ".join(texts)

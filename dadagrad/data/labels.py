@@ -8,6 +8,7 @@ share one float64 column.
 from __future__ import annotations
 
 import logging
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,21 @@ _NAN = 0x7FF8_0000_0000_0000
 _TEXT_NUMBER = 0x0000_FFFF_FFFF_FFFF
 _MAX_SHOWN = 3
 
+_RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "line", "_index", "index"})
+
 logger = logging.getLogger(__name__)
+
+
+def check_label_names(names: Sequence[str]) -> None:
+    """Raise `InputError` if the label columns cannot be columns of ``obs`` under these `names`."""
+    for name in names:
+        wrong = not name or "/" in name or name.startswith((".", "__"))
+        if wrong or any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+            raise InputError(f"label column {name!r} cannot be stored; use letters, digits and '_'")
+        if name in _RESERVED_COLUMNS:
+            raise InputError(f"label column {name!r} has a reserved name; rename it")
+    if len(set(names)) < len(names):
+        raise InputError(f"the label columns {list(names)} must have distinct names")
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,8 @@ def suit(task: Task, trained: Schema, data: Dataset) -> Dataset:
     if task == "ranking" and not data.schema.queried:
         raise InputError(
             f"the data at {data.url} has no queries, and the model is a ranking; ingest svmlight "
-            "with a qid:N in each line, or give Parquet a column 'query'"
+            "with a qid:N in each line, or a table with --query, or give Parquet of ids a column "
+            "'query'"
         )
     if data.n_rows == 0:
         raise InputError(f"the data at {data.url} has no rows; an evaluation needs at least one")

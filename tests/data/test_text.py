@@ -23,6 +23,7 @@ from dadagrad.data.tables.delimited import (
 )
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
+from dadagrad.data.tables.row_columns import RowColumns
 
 TAB = Layout("\t", ("0", "1"))
 COMMA = Layout(",", ("0", "1"))
@@ -35,8 +36,9 @@ def parse(chunk, layout=TAB, **options):
     on_error = options.pop("on_error", "raise")
     place = {"path": "f.tsv", "offset": options.pop("offset", 0)}
     label, text = layout.names
-    options = {"hash_bits": 20, "label": label} | options
-    encoder = TableEncoder((Column(text, "text"),), **options)
+    encoder = TableEncoder(
+        (Column(text, "text"),), rows=RowColumns((label,)), **{"hash_bits": 20} | options
+    )
     return TableParser(encoder, Options("text", on_error=on_error)).encode(
         read_batch(data, layout, **place)
     )

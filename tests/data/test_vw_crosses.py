@@ -1,4 +1,4 @@
-"""Crosses of namespaces of Vowpal Wabbit's format."""
+"""Namespaces of Vowpal Wabbit's format that are crossed, ignored or chosen."""
 
 from itertools import combinations, product
 from math import prod
@@ -82,6 +82,20 @@ def clicks(tmp_path):
     return str(path)
 
 
+@given(st.lists(rows, min_size=1, max_size=8))
+def test_namespaces_that_are_ignored_or_not_chosen_have_no_features(table):
+    lines = "".join(map(line_of, table)).encode()
+    chosen = [{"ignore": ["a", "nowhere"]}, {"columns": ["b", "bc"]}]
+    for options, left in zip(chosen, [("b", "bc", ""), ("b", "bc")], strict=True):
+        parsed = Options("vw", hash_bits=BITS, cross=["b:bc"], **options)
+        block = vw.parse(lines, path="f", offset=0, options=parsed)
+        for number, row in enumerate(table):
+            entries = slice(block.indptr[number], block.indptr[number + 1])
+            found = dict(zip(block.ids[entries], block.values[entries], strict=True))
+            kept = [(name, features) for name, features in row if name in left]
+            assert found == pytest.approx(expected_row(kept, [("b", "bc")]))
+
+
 def test_a_model_of_crosses_predicts_lines_and_dicts_alike(clicks):
     model = train(clicks, cross="user:item", step_size=0.5).model
     assert model.feature_space.crosses == [["user", "item"]]
@@ -109,7 +123,18 @@ def test_later_lines_are_crossed_as_the_first_were(clicks):
         read_dataset(clicks, like=data, cross="user:item")
 
 
-def test_an_unknown_namespace_is_named(clicks, caplog):
-    read_dataset(clicks, cross="user:itm")
-    assert "cross= names the namespace 'itm'" in caplog.text
+@pytest.mark.parametrize(
+    ("option", "value"), [("cross", "user:itm"), ("ignore", "itm"), ("columns", "user,itm")]
+)
+def test_an_unknown_namespace_is_named(clicks, caplog, option, value):
+    read_dataset(clicks, **{option: value})
+    assert f"{option}= names the namespace 'itm'" in caplog.text
     assert "they have item, user" in caplog.text
+
+
+def test_later_lines_have_the_namespaces_of_the_first(clicks):
+    data = read_dataset(clicks, ignore="item", keep_names=True)
+    assert {name.partition("^")[0] for name in data.names(np.arange(2**18)).values()} == {"user"}
+    assert read_dataset(clicks, like=data).digest == data.digest
+    with pytest.raises(InputError, match="cross= and ignore= name the namespace 'item'"):
+        read_dataset(clicks, ignore="item", cross="user:item")

@@ -45,6 +45,7 @@ from dadagrad.data.reading.options import (
 )
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.row_columns import split_columns
 from dadagrad.data.tables.scaling import MAX_SAMPLE, MAX_SAMPLE_ROWS, learn_scale
 from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
@@ -158,7 +159,8 @@ def _plan_like_table(
         encoder.is_text and bool(source.paths) and not any(map(names_format, source.paths))
     )
     if label is not None:
-        encoder = replace(encoder, label=str(label))
+        labels = tuple(map(str, split_columns(reading.get("columns", ()), label)))
+        encoder = replace(encoder, rows=replace(encoder.rows, labels=labels))
     if chosen is None:
         chosen = reading["format"] if as_recorded else source.guess_format()
         if as_recorded and chosen == "parquet":
@@ -330,7 +332,7 @@ def _schema(summary: SourceSummary, labels: LabelTable, n_features: int | None) 
         )
     return Schema(
         n_features or max(minimum, 1),
-        keep_class_names(labels.columns, summary.label_columns),
+        keep_class_names(labels.columns, summary.named_labels),
         summary.weighted,
         _feature_space(summary),
         queried=bool(summary.queried),
@@ -350,6 +352,8 @@ def _feature_space(summary: SourceSummary) -> FeatureSpace:
         space["hash_bits"] = options.hash_bits
         if options.cross:
             space["cross"] = [":".join(cross) for cross in options.cross]
+        chosen = {"columns": options.columns, "ignore": options.ignore}
+        space |= {name: list(names) for name, names in chosen.items() if names}
     elif options.format == "svmlight":
         space["zero_based"] = summary.first_id == 0
     elif not options.binary and options.norm == "none":

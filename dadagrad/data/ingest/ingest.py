@@ -16,12 +16,12 @@ from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ
 from dadagrad.data.dataset import Dataset, Partition, Schema
 from dadagrad.data.ingest.collect import Collected, Progress, Shuffle, collect, plan_reading
 from dadagrad.data.ingest.output import Claim, check_output, claimed
+from dadagrad.data.ingest.pairs import is_pair
 from dadagrad.data.ingest.sources import (
     DaskMatrixSource,
     DatasetSource,
     MatrixSource,
     Source,
-    is_pair,
     is_raw,
     make_source,
 )

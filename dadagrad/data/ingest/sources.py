@@ -30,6 +30,7 @@ from dadagrad.data.ingest.arrays import (
     open_datasets,
     stored_source,
 )
+from dadagrad.data.ingest.pairs import is_pair, labelled_blocks, labelled_table
 from dadagrad.data.ingest.readers import (
     NO_ROWS,
     array_blocks,
@@ -42,8 +43,6 @@ from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.ingest.workers import BlockTask, WorkerPool
 from dadagrad.data.reading.names import expand, guess_format, local_path, names_format
 from dadagrad.data.reading.options import ARRAY_FORMATS, Format, Options
-from dadagrad.data.rows import check_length
-from dadagrad.data.tables.cells import column_of_labels
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import BATCH_ROWS, is_frame, table_batches, to_table
 from dadagrad.data.tables.parquet import is_table
@@ -71,13 +70,13 @@ class Source:
         Name in messages.
     paths : list of str
         Files that are read; none for rows in memory.
-    label : str or None
-        Column of the labels, if the source knows it.
+    label : tuple of str or None
+        Columns of the labels, if the source knows them.
     """
 
     name: str = "the table"
     paths: list[str] = []  # noqa: RUF012
-    label: str | None = None
+    label: tuple[str, ...] | None = None
 
     @cached_property
     def files(self) -> list[SourceFile]:
@@ -182,7 +181,7 @@ class FrameSource(Source):
     """A table in memory of pandas, polars, pyarrow, or any library whose tables Arrow can read."""
 
     frame: Any
-    label: str | None = None
+    label: tuple[str, ...] | None = None
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         table = to_table(self.frame, self.name)
@@ -263,7 +262,7 @@ class DaskFrameSource(Source):
     """Blocks of a dask data frame, each of which is computed where it is parsed."""
 
     frames: list[Any]
-    label: str | None = None
+    label: tuple[str, ...] | None = None
     name = "the dask data frame"
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
@@ -304,12 +303,12 @@ def make_source(data: Any) -> Source:
         return DatasetSource(data)
     X, y = data if is_pair(data) else (data, None)
     if is_dask_frame(X):
-        return DaskFrameSource(X.to_delayed()) if y is None else _labelled_frames(X, y)
+        return DaskFrameSource(*((X.to_delayed(),) if y is None else labelled_blocks(X, y)))
     if is_dask(X):
         matrix = BlockedMatrix(X)
         return DaskMatrixSource(matrix, None if y is None else matrix.gather(y, "y"))
     if is_frame(X):
-        return FrameSource(X) if y is None else _labelled_frame(X, y)
+        return FrameSource(*((X,) if y is None else labelled_table(X, y)))
     if is_pair(data) or scipy.sparse.issparse(X) or len(getattr(X, "shape", ())) == 2:
         return MatrixSource(X, y)
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
@@ -318,30 +317,6 @@ def make_source(data: Any) -> Source:
     if all(isinstance(path, str | os.PathLike) for path in paths):
         return FileSource(data)
     raise InputError(f"the data are {_described(data)}; {ACCEPTED}")
-
-
-def _labelled_frame(X: Any, y: Any) -> FrameSource:
-    """A table in memory, with the labels `y` as one more column."""
-    table, labels = to_table(X, FrameSource.name), np.asarray(y)
-    label = _label_of(y, table.column_names)
-    check_length(labels, table.num_rows, "y", FrameSource.name)
-    return FrameSource(table.append_column(label, column_of_labels(labels)), label)
-
-
-def _labelled_frames(X: Any, y: Any) -> DaskFrameSource:
-    """The blocks of a dask data frame, with the labels `y` in the order of their rows."""
-    from dask.delayed import delayed
-
-    frames, label = BlockedMatrix(X), _label_of(y, X.columns)
-    labels = frames.split(frames.gather(y, "y"))
-    add = delayed(_add_labels)
-    blocks = enumerate(zip(frames.blocks, labels, strict=True))
-    return DaskFrameSource([add(*block, label, f"block {n}") for n, block in blocks], label)
-
-
-def _add_labels(frame: Any, labels: NDArray[Any], label: str, block: str) -> Any:
-    check_length(labels, len(frame), "y", block)
-    return frame.assign(**{label: labels})
 
 
 def is_raw(data: Any) -> bool:
@@ -370,12 +345,6 @@ def _is_raw_path(path: str) -> bool:
     return not path.endswith((".parquet", ".pq")) or is_table(SourceFile.look_up(path))
 
 
-def is_pair(data: Any) -> bool:
-    """True for a pair (X, y) of rows and their labels."""
-    is_tuple = isinstance(data, tuple) and len(data) == 2
-    return is_tuple and not isinstance(data[0], str | os.PathLike | Dataset | tuple)
-
-
 def _no_labels(data: str) -> InputError:
     return InputError(
         f"the data are {data} without labels; give a pair (X, y), or no_labels=True for rows to be "
@@ -389,9 +358,3 @@ def _described(data: Any) -> str:
     kind = f"{type(data).__module__.partition('.')[0]} {type(data).__name__}"
     shape = f" of shape {data.shape}" if hasattr(data, "shape") else ""
     return f"a {kind.removeprefix('builtins ')}{shape}"
-
-
-def _label_of(y: Any, columns: Any) -> str:
-    """A name for the column of the labels `y` beside other `columns`."""
-    name = str(getattr(y, "name", None) or "label")
-    return name if name not in set(map(str, columns)) else f"label of {name}"

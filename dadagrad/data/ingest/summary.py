@@ -69,6 +69,13 @@ class SourceSummary:
         return self.names.by_feature(self.encoder.features_of) | self.encoder.names_of_numbers()
 
     @property
+    def named_labels(self) -> tuple[LabelColumn, ...] | None:
+        """Columns of labels that have names in the source."""
+        if self.encoder is None or len(self.encoder.rows.labels) < 2:
+            return self.label_columns
+        return tuple(map(LabelColumn, self.encoder.rows.labels))
+
+    @property
     def left_out(self) -> list[str]:
         """Columns of a table that nobody chose to ignore, and that are no features."""
         options, encoder = self.options, self.encoder
@@ -153,8 +160,8 @@ class SourceSummary:
     def _check_queried(self, queried: bool) -> None:
         if self.queried not in (None, queried):
             raise InputError(
-                "some rows have a query (qid:N) and others have none; give sources with queries, "
-                "or sources without"
+                "some rows have a query (qid:N, or the column --query) and others have none; give "
+                "sources with queries, or sources without"
             )
         self.queried = queried
 
@@ -178,7 +185,7 @@ def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
     encoder = TableEncoder.of_space(space) if space.of_table else None
     columns = space.reading.get("columns", [])
 
-    def place(name: str | None) -> str:
+    def place(name: str) -> str:
         number = str(columns.index(name)) if name in columns else ""
         return " ".join(filter(None, ["column", number, repr(name) if name != number else ""]))
 
@@ -188,11 +195,13 @@ def describe(schema: Schema, left_out: Sequence[str] = ()) -> str:
         parts.append(f"labels: {shown}{', ...' if len(labels) > _MAX_SHOWN else ''}")
     elif labels:
         classes = _classes(labels[0])
-        if encoder and encoder.label in columns:
-            classes = f"{place(encoder.label)} ({classes})"
+        if encoder and encoder.rows.labels:
+            classes = f"{place(encoder.rows.labels[0])} ({classes})"
         parts.append(f"label: {classes}")
-    if encoder and schema.weighted and encoder.weight in columns:
-        parts.append(f"weight: {place(encoder.weight)}")
+    if encoder and schema.weighted and encoder.rows.weight:
+        parts.append(f"weight: {place(encoder.rows.weight)}")
+    if encoder and schema.queried and encoder.rows.query:
+        parts.append(f"query: {place(encoder.rows.query)}")
     kinds: dict[str, list[str]] = {}
     for described in encoder.columns if encoder else ():
         kinds.setdefault(described.kind, []).append(described.name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -26,7 +27,7 @@ from dadagrad.data.ingest.lines import BAD_ID, Lines, as_float32, explain, numbe
 from dadagrad.data.reading.files import read_head
 from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import row_of
-from dadagrad.errors import name_options
+from dadagrad.errors import InputError, name_options
 from dadagrad.kernels import parsing
 from dadagrad.storage.files import SourceFile
 from dadagrad.storage.memory import check_free_memory
@@ -69,18 +70,25 @@ def complete_options(options: Options, file: SourceFile) -> Options:
     """The options with the number of bits of hashes, by the first lines of a file.
 
     Names are not hashed by default if all are integers in a single namespace. A warning names
-    crossed namespaces that the lines do not have. Of a pipe, no line is known.
+    chosen namespaces that the lines do not have. Of a pipe, no line is known.
     """
-    if options.hash_bits is not None and not options.cross:
+    crossed = {name for cross in options.cross for name in cross}
+    kept = {*(options.columns or ())}
+    chosen = {"--cross": crossed, "--ignore": {*options.ignore}, "--columns": kept}
+    if both := crossed.intersection(options.ignore):
+        raise InputError(
+            f"--cross and --ignore name the namespace {min(both)!r}; leave it out of one of them"
+        )
+    if options.hash_bits is not None and not any(chosen.values()):
         return options
     head = b"" if file.version is None else read_head(file, _HEAD_BYTES)
     if options.cross or file.version is None or _needs_hashing(head, file.path):
         options = replace(options, hash_bits=options.hash_bits or DEFAULT_HASH_BITS)
     found = re.findall(rb"\|([^\s|:]+)", head)
     known = sorted({name.decode("utf-8", "backslashreplace") for name in found})
-    for name in sorted({name for cross in options.cross for name in cross}.difference(known)):
-        if known:
-            reason = f"--cross names the namespace {name!r}, which no line of the first MiB has"
+    for option, names in chosen.items():
+        for name in sorted(names.difference(known) if known else ()):
+            reason = f"{option} names the namespace {name!r}, which no line of the first MiB has"
             logger.warning(f"{file.path}: {name_options(reason)}; they have {listed(known)}")
     return options
 
@@ -107,8 +115,11 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
         out.weights[row] = as_float32(float(importance))
         lines.report(row, at, number_problem("importance", importance))
     lines.finish_values()
+    is_feature = _are_features(lines, options)
+    out.values[~is_feature] = 0.0
     keep_names = options.keep_names and options.hash_bits is not None
-    names = [_names(lines, out.ids, np.arange(len(out.ids))[:, None])] if keep_names else []
+    entries = np.flatnonzero(is_feature)
+    names = [_names(lines, out.ids[entries], entries[:, None])] if keep_names else []
     # Sums of float32 numbers in double precision.
     content = out.values.astype(np.float64), out.ids, out.indptr
     shape = len(out.lines), parsing.MAX_ID + 1
@@ -146,6 +157,24 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     return lines.finish(block, describe)
 
 
+def _are_features(lines: Lines, options: Options) -> NDArray[np.bool_]:
+    """True for each entry whose namespace is chosen, and not ignored."""
+    right = np.ones(len(lines.out.ids), bool)
+    if options.columns is not None:
+        right &= _namespaces(lines, options.columns) >= 0
+    if options.ignore:
+        right &= _namespaces(lines, options.ignore) < 0
+    return right
+
+
+def _namespaces(lines: Lines, names: Sequence[str]) -> NDArray[np.int32]:
+    """The number of the namespace of each entry among `names`, or -1."""
+    encoded = [name.encode() for name in names]
+    ends = np.cumsum([0, *map(len, encoded)])
+    text, wanted = (np.frombuffer(part, np.uint8) for part in (lines.chunk, b"".join(encoded)))
+    return parsing.group_by_namespace(text, lines.out, wanted, ends)
+
+
 @dataclass(frozen=True, slots=True)
 class _Cross:
     """Combinations of entries of several namespaces: a row, an id, a value and the parts of each.
@@ -163,10 +192,7 @@ def _crosses(lines: Lines, options: Options, path: str) -> list[_Cross]:
     """The combinations of each cross of namespaces."""
     out = lines.out
     wanted = sorted({name for cross in options.cross for name in cross})
-    encoded = [name.encode() for name in wanted]
-    ends = np.cumsum([0, *map(len, encoded)])
-    text, names = (np.frombuffer(part, np.uint8) for part in (lines.chunk, b"".join(encoded)))
-    groups = parsing.group_by_namespace(text, out, names, ends)
+    groups = _namespaces(lines, wanted)
     ids, values = out.ids.astype(np.uint64), out.values.astype(np.float64)
     n_rows, crosses = len(out.lines), []
     rows = np.repeat(np.arange(n_rows), np.diff(out.indptr))

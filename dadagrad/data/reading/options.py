@@ -36,25 +36,33 @@ _FORMATS_OF: dict[str, tuple[Format, ...]] = {
     "keep_names": ("vw", *TABLE_FORMATS),
     "on_error": ("svmlight", "vw", *TABLE_FORMATS),
     "cross": ("vw", *TABLE_FORMATS),
-    **dict.fromkeys(("text_column", "columns", "ignore", "categories"), TABLE_FORMATS),
-    **dict.fromkeys(("id", "weight", "ngrams", "scale"), TABLE_FORMATS),
+    **dict.fromkeys(("columns", "ignore"), ("vw", *TABLE_FORMATS)),
+    **dict.fromkeys(("text_column", "categories"), TABLE_FORMATS),
+    **dict.fromkeys(("id", "weight", "query", "ngrams", "scale"), TABLE_FORMATS),
 }
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column by its name, or by its number, from 0."""
+    """A column by its name, or by its number, from 0; `several` in a list, or with commas."""
 
     type_text: str = "int, str or None"
     metavar: str = "C"
+    several: bool = False
 
-    def convert(self, name: str, value: Any) -> int | str | None:
-        if value is None or (isinstance(value, int | str) and not isinstance(value, bool)):
-            return value
-        raise InputError(f"{name} must be the name or the number of a column, not {value!r}")
+    def convert(self, name: str, value: Any) -> int | str | tuple[int | str, ...] | None:
+        is_list = self.several and isinstance(value, list | tuple) and len(value) > 0
+        columns = value if is_list else () if value is None else (value,)
+        if not all(isinstance(each, int | str) and not isinstance(each, bool) for each in columns):
+            needed = "the name or the number of a column" + ", or a list of them" * self.several
+            raise InputError(f"{name} must be {needed}, not {value!r}")
+        return tuple(value) if is_list else value
 
     def parse(self, name: str, text: str) -> int | str:
         return int(text) if text.isdecimal() else text
+
+
+SEVERAL_COLUMNS = Column(type_text="int, str, list or None", metavar="C,C", several=True)
 
 
 @dataclass(frozen=True)
@@ -110,28 +118,32 @@ class Options:
         research=True,
         shown_default="by their names and first lines",
     )
-    label: int | str | None = setting(
+    label: int | str | tuple[int | str, ...] | None = setting(
         None,
-        Column(),
-        "Column of the label, by name or number from 0. For anndata, it is one of obs.",
+        SEVERAL_COLUMNS,
+        "Column of the label, by name or number from 0. Several columns of numbers or booleans "
+        "(toxic,insult) have an output each. For anndata, it is one of obs.",
         "Common",
         shown_default="label, or else 0",
     )
-    text_column: int | str | None = setting(
+    text_column: int | str | tuple[int | str, ...] | None = setting(
         None,
-        Column(),
-        "Column of a text. The others are features only if columns names them.",
+        SEVERAL_COLUMNS,
+        "Column of a text, or several (title,body). The others are features only if columns names "
+        "them.",
         "Columns",
     )
     columns: tuple[str, ...] | None = setting(
         None,
         Columns(),
-        "Columns that are features.",
+        "Columns, or namespaces, that are features.",
         "Columns",
         research=True,
         shown_default="all but the label",
     )
-    ignore: tuple[str, ...] = setting((), Columns(), "Columns that are not features.", "Columns")
+    ignore: tuple[str, ...] = setting(
+        (), Columns(), "Columns, or namespaces, that are not features.", "Columns"
+    )
     categories: tuple[str, ...] = setting(
         (),
         Columns(),
@@ -156,6 +168,13 @@ class Options:
         None,
         Column(),
         "Column of the weight of each row, at least 0. A row of weight 0 is left out.",
+        "Columns",
+        research=True,
+    )
+    query: int | str | None = setting(
+        None,
+        Column(),
+        "Column of the query of each row, for rankings. Queries are numbers or texts.",
         "Columns",
         research=True,
     )

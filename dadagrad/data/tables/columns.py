@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Mapping, Sequence, Set
@@ -28,6 +27,13 @@ from dadagrad.data.tables.cells import (
     to_times,
 )
 from dadagrad.data.tables.lists import are_lists, commonest_length, kind_of_lists
+from dadagrad.data.tables.row_columns import (
+    RowColumns,
+    find_column,
+    find_row_columns,
+    shown,
+    split_columns,
+)
 from dadagrad.data.tables.scaling import scale_of
 from dadagrad.errors import InputError, name_options
 
@@ -42,8 +48,6 @@ PLURALS: dict[str, str] = {
     "words": "words",
 }
 
-_MAX_SHOWN = 60  # letters of a cell in a message
-_MAX_LISTED = 30
 _MAX_WRONG = 0.05  # words for each number in a column of numbers
 _SIGNS = "$€£¥%,"
 _SIGNED_NUMBER = r"^\s*[+-]?\s*[$€£¥]?\s*[+-]?\d*([.,]\d{3})*([.,]\d+)?\s*[$€£¥%]?\s*$"
@@ -107,58 +111,6 @@ class Column:
         return self.kind in ("category", "code")
 
 
-def shown(text: str) -> str:
-    """Format `text` for a message: printable, on one line, not too long."""
-    return repr(text[:_MAX_SHOWN]) + ("..." if len(text) > _MAX_SHOWN else "")
-
-
-def find_column(names: Sequence[str], name: int | str, option: str, place: str) -> str:
-    """Name of the column that `option` gives by name or by number, counted from 0."""
-    if isinstance(name, str) and name in names:
-        return name
-    if isinstance(name, str) and not name.isdecimal():
-        raise no_column(names, name, option, place)
-    if not 0 <= int(name) < len(names):
-        raise InputError(
-            f"{place}: {option} is {name}, counted from 0, but there are {len(names)} columns"
-        )
-    return names[int(name)]
-
-
-def no_column(names: Sequence[str], name: str, needed_by: str, place: str) -> InputError:
-    """An error about a column that is missing, with the nearest names."""
-    near = difflib.get_close_matches(name, names, 3)
-    hint = f"its columns are {', '.join(map(shown, names[:_MAX_LISTED]))}"
-    if not names:
-        hint = "it has no columns at all"
-    elif near:
-        hint = f"did you mean {' or '.join(map(shown, near))}?"
-    return InputError(f"{place} has no column {shown(name)}, which {needed_by} names; {hint}")
-
-
-def _find_label(
-    names: Sequence[str], options: Options, place: str, indexes: Set[str], *, by_number: bool
-) -> str | None:
-    """Name of the label's column: the one chosen, one named "label", or else the first.
-
-    Only if `by_number`, as in files, does the first column stand for the label: the first that is
-    none of the `indexes` of a data frame.
-    """
-    if options.no_labels:
-        return None
-    if options.label is not None:
-        return find_column(names, options.label, "--label", place)
-    if "label" in names:
-        return "label"
-    if by_number:
-        return next((name for name in names if name not in indexes), names[0])
-    raise InputError(
-        f"{place} has no column 'label'; its columns are "
-        f"{', '.join(map(shown, names[:_MAX_LISTED]))}; name the label with --label "
-        "(rows without labels, to be predicted, are read with --no-labels)"
-    )
-
-
 def _indexes(names: Sequence[str], *, by_number: bool) -> set[str]:
     """Columns that pandas or Dask wrote for the index of a data frame.
 
@@ -172,40 +124,37 @@ def _indexes(names: Sequence[str], *, by_number: bool) -> set[str]:
 
 def learn_columns(
     head: pa.RecordBatch, options: Options, place: str, *, by_number: bool
-) -> tuple[tuple[Column, ...], tuple[str | None, str | None, str | None]]:
-    """Columns of features, and those of labels, names of rows and weights, from the first rows."""
+) -> tuple[tuple[Column, ...], RowColumns]:
+    """Columns of features, and those that describe rows, from the first rows."""
     names = head.schema.names
 
     def find(option: str, name: int | str) -> str:
         return find_column(names, name, option, place)
 
     indexes = _indexes(names, by_number=by_number)
-    label = _find_label(names, options, place, indexes, by_number=by_number)
-    row_name = None if options.id is None else find("--id", options.id)
-    weight = None if options.weight is None else find("--weight", options.weight)
-    others = label, row_name, weight
-    text = _find_text(names, options, place, others, indexes)
+    others = find_row_columns(names, options, place, indexes, by_number=by_number)
+    texts = _find_texts(names, options, place, others, indexes)
     ignored = {find("--ignore", name) for name in options.ignore}
     categories = {find("--categories", name) for name in options.categories}
     if options.columns is not None:
         features = [find("--columns", name) for name in options.columns]
-    elif text is not None and not categories:
-        features = [text]
+    elif texts and not categories:
+        features = texts
     else:
-        features = [name for name in names if name not in others]
+        features = [name for name in names if name not in others.names]
     features = [name for name in dict.fromkeys(features) if name not in ignored]
     crossed = {find("--cross", name) for cross in options.cross for name in cross}
     for name in categories.difference(features, crossed):
         raise InputError(
             f"{place}: --categories names the column {shown(name)}, which does not become features "
-            "(see --label, --id, --weight, --columns, --ignore); leave it out of one of them"
+            "(see --label, --id, --weight, --query, --columns, --ignore); leave it out of one of "
+            "them"
         )
     kinds: dict[str, Kind] = {
         name: "words" if is_list(head.schema.field(name).type) else "category"
         for name in categories
     }
-    if text is not None:
-        kinds[text] = "text"
+    kinds |= dict.fromkeys(texts, "text")
     chosen = {*kinds, *crossed}
     numbers = _numbers(head, features)
     kinds |= {
@@ -213,8 +162,9 @@ def learn_columns(
     }
     if options.columns is None:
         features = _informative(features, kinds, chosen, indexes, head, place)
-    if label in features:
-        raise InputError(f"{place}: --columns has the label {shown(label or '')}; leave it out")
+    for label in others.labels:
+        if label in features:
+            raise InputError(f"{place}: --columns has the label {shown(label)}; leave it out")
     columns = [each for name in features for each in _columns(name, kinds[name], head.column(name))]
     if not columns:
         is_unnamed = names[0].isdecimal() and head.num_rows
@@ -229,26 +179,22 @@ def learn_columns(
     return tuple(columns), others
 
 
-def _find_text(
-    names: Sequence[str],
-    options: Options,
-    place: str,
-    others: tuple[str | None, ...],
-    indexes: Set[str],
-) -> str | None:
-    """Name of the column of a text: that chosen, or in the format "text" that beside `others`."""
-    column = options.text_column
-    if column is None and options.format == "text":
-        left = [name for name in names if name not in others and name not in indexes]
-        column = left[0] if len(left) == 1 else int(others[0] is not None)
-    if column is None:
-        return None
-    text = find_column(names, column, "--text-column", place)
-    if text == others[0]:
-        raise InputError(
-            f"{place}: --label and --text-column are both column {shown(text)}; name two columns"
-        )
-    return text
+def _find_texts(
+    names: Sequence[str], options: Options, place: str, others: RowColumns, indexes: Set[str]
+) -> list[str]:
+    """Names of the columns of texts: those chosen, or in the format "text" that beside `others`."""
+    columns = split_columns(names, options.text_column)
+    if not columns and options.format == "text":
+        left = [name for name in names if name not in others.names and name not in indexes]
+        columns = [left[0] if len(left) == 1 else int(bool(others.labels))]
+    texts = [find_column(names, column, "--text-column", place) for column in columns]
+    for text in texts:
+        if text in others.labels:
+            raise InputError(
+                f"{place}: --label and --text-column are both column {shown(text)}; name two "
+                "columns"
+            )
+    return texts
 
 
 def _informative(

@@ -25,7 +25,7 @@ from dadagrad.data.blocks import MAX_NOTES, Note
 from dadagrad.data.reading.files import COMPRESSED_NAME, Place, count_lines, place
 from dadagrad.data.reading.options import Delimiter
 from dadagrad.data.tables.cells import MISSING, Batch, as_number, to_matrix
-from dadagrad.data.tables.columns import shown
+from dadagrad.data.tables.row_columns import shown
 from dadagrad.errors import InputError
 
 MAX_ROW_BYTES = 64 << 20

@@ -9,7 +9,7 @@ single text column has the features of scikit-learn's `HashingVectorizer`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dadagrad.data.blocks import Block, drop_entries, transform_values
 from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.tables.columns import Column, column_from_json
+from dadagrad.data.tables.row_columns import RowColumns
 from dadagrad.data.tables.scaling import scale_numbers
 from dadagrad.errors import InputError
 
@@ -28,7 +29,6 @@ Hashes = NDArray[np.int64]
 Names = Sequence[tuple[pa.Array, Hashes]]
 """Texts, and their hashes, or their features where these are not hashed."""
 
-_READING = ("label", "row_name", "weight")
 _PLAIN = ("hash_bits", "ngrams", "binary", "norm")
 
 
@@ -43,10 +43,10 @@ class TableEncoder:
         None if no feature is hashed.
     crosses : tuple of tuple of str
         Categories whose combinations are features, too.
-    label, row_name, weight : str or None
-        Columns of the labels, of the names of rows, and of their weights.
     has_missing : bool
         True if numbers were missing when the transformation was learned.
+    rows : RowColumns
+        Columns that describe rows. They need not be the same in other data of the feature space.
     """
 
     columns: tuple[Column, ...]
@@ -55,10 +55,8 @@ class TableEncoder:
     ngrams: int = 1
     binary: bool = False
     norm: str = "none"
-    label: str | None = None
-    row_name: str | None = None
-    weight: str | None = None
     has_missing: bool = False
+    rows: RowColumns = field(default_factory=RowColumns)
 
     @cached_property
     def numbers(self) -> list[Column]:
@@ -112,7 +110,7 @@ class TableEncoder:
         """The transformation as a feature space of plain JSON."""
         if self.is_text:
             return {"format": "text"} | {name: getattr(self, name) for name in _PLAIN}
-        names = (field.name for field in fields(self) if field.name not in _READING)
+        names = (each.name for each in fields(self) if each.name != "rows")
         plain = {name: getattr(self, name) for name in names}
         left_out = {"offset": 0.0, "item": None}.items()  # as in former versions
         plain["columns"] = [
@@ -124,7 +122,7 @@ class TableEncoder:
 
     def reading(self) -> dict[str, Any]:
         """Names of columns that need not be the same in other data of the feature space."""
-        plain = {name: getattr(self, name) for name in _READING}
+        plain = self.rows.to_json()
         return {**plain, "text": self.columns[0].name} if self.is_text else plain
 
     @classmethod
@@ -133,7 +131,7 @@ class TableEncoder:
         stored = space.plain
         try:
             reading = stored["reading"]
-            plain = {key: stored[key] for key in _PLAIN} | {k: reading.get(k) for k in _READING}
+            plain = {key: stored[key] for key in _PLAIN} | {"rows": RowColumns.from_json(reading)}
             if space.of_text:
                 return cls((Column(str(reading["text"]), "text"),), **plain)
             columns = tuple(map(column_from_json, stored["columns"]))
@@ -156,8 +154,7 @@ class TableEncoder:
 
     def column_names(self) -> list[str]:
         """Names of all columns of the table that are read."""
-        names = [*self.lengths, self.label, self.row_name, self.weight]
-        return [name for name in names if name is not None]
+        return [*self.lengths, *self.rows.names]
 
     def names_of_numbers(self) -> dict[int, str]:
         """Names of the features of numbers, and of those that say that one is missing."""

@@ -13,27 +13,27 @@ import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import MAX_NOTES, Block, Note, take
+from dadagrad.data.blocks import MAX_NOTES, Block, take
 from dadagrad.data.feature_space import hash_of_cross
 from dadagrad.data.reading.files import count_lines
 from dadagrad.data.reading.options import Delimiter, Options
+from dadagrad.data.tables.batch_reader import BatchReader
 from dadagrad.data.tables.cells import (
     BOOLEANS,
     WHOLE_NUMBER,
     Batch,
-    is_value,
     suits,
     to_categories,
     to_days,
-    to_labels,
     to_matrix,
     to_numbers,
     to_texts,
     to_times,
 )
-from dadagrad.data.tables.columns import PLURALS, Column, no_column, shown
+from dadagrad.data.tables.columns import PLURALS, Column
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.lists import holds_numbers, other_length, to_items
+from dadagrad.data.tables.row_columns import shown
 from dadagrad.data.tables.words import hash_texts, runs_of_words
 from dadagrad.errors import InputError
 from dadagrad.kernels import parsing
@@ -77,13 +77,9 @@ class _Encoding:
 
     def __init__(self, encoder: TableEncoder, options: Options, batch: Batch) -> None:
         self.encoder, self.options, self.batch = encoder, options, batch
-        self.positions = {name: n for n, name in enumerate(batch.table.schema.names)}
-        self.shape = batch.table.num_rows, encoder.first_missing + len(encoder.numbers)
+        self.reader = BatchReader(batch, encoder.rows, options)
+        self.shape = self.reader.n_rows, encoder.first_missing + len(encoder.numbers)
         self.keep_names = options.keep_names is not False and not options.to_predict
-        self.kept = np.ones(batch.table.num_rows, bool)
-        self.notes: list[Note] = []
-        for note in batch.notes:
-            self._refuse(note)
         self.ids: list[NDArray[np.int64]] = []
         self.values: list[NDArray[np.float32]] = []
         self.texts: list[Any] = []
@@ -91,7 +87,7 @@ class _Encoding:
         self.coded: dict[str, tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]] = {}
 
     def block(self) -> Block:
-        encoder, n_rows = self.encoder, self.batch.table.num_rows
+        encoder, reader, n_rows = self.encoder, self.reader, self.reader.n_rows
         for columns in encoder.groups:
             if columns[0].item is not None:
                 self._add_lists(columns)
@@ -102,7 +98,7 @@ class _Encoding:
                 self._add_column(columns[0], *self._cells(columns))
         for cross in encoder.crosses:
             self._add_cross(cross)
-        labels, weights = self._labels(), self._weights()
+        labels, weights, queries = reader.labels(), reader.weights(), reader.queries()
         lines = self.batch.lines or partial(np.arange, n_rows)
         indptr, ids = np.zeros(n_rows + 1, np.int64), np.zeros(0, np.int64)
         values = np.zeros(0, np.float32)
@@ -120,24 +116,25 @@ class _Encoding:
             values,
             labels,
             weights,
-            tags=self._tags(),
+            queries=queries,
+            tags=reader.tags(),
             names=tuple(self.names),
             skipped=self.batch.skipped,
-            notes=tuple(self.notes[:MAX_NOTES]),
+            notes=tuple(reader.notes[:MAX_NOTES]),
             lines=lines() if self.options.keep_lines else None,
             n_lines=n_rows,
         )
-        if self.kept.all():
+        if reader.kept.all():
             return block
-        skipped = block.skipped + int((~self.kept).sum())
-        return replace(take(block, np.flatnonzero(self.kept)), skipped=skipped)
+        skipped = block.skipped + int((~reader.kept).sum())
+        return replace(take(block, np.flatnonzero(reader.kept)), skipped=skipped)
 
     def _cells(self, columns: Sequence[Column]) -> list[pa.Array]:
         """The cells of columns; raises `InputError` if one is missing or of another kind."""
         right: set[tuple[pa.DataType, str]] = set()
         chosen = []
         for column in columns:
-            cells = self._column(column.name)
+            cells = self.reader.column(column.name)
             kind = cells.type, column.kind
             if kind not in right and not suits(cells, column.kind):
                 raise self._unsuitable(column.name, cells, PLURALS[column.kind])
@@ -145,33 +142,11 @@ class _Encoding:
             chosen.append(cells)
         return chosen
 
-    def _column(self, name: str) -> pa.Array:
-        if name not in self.positions:
-            names = list(self.positions)
-            raise no_column(names, name, "another file or the model", self._source())
-        return self.batch.table.column(self.positions[name])
-
     def _unsuitable(self, name: str, cells: pa.Array, needed: str) -> InputError:
         return InputError(
-            f"{self._source()}: column {shown(name)} is {cells.type}; the features are those of "
-            f"{needed}, so give a column of them"
+            f"{self.reader.source()}: column {shown(name)} is {cells.type}; the features are those "
+            f"of {needed}, so give a column of them"
         )
-
-    def _source(self) -> str:
-        place = str(self.batch.place(0))
-        return place.rpartition(", ")[0] or place
-
-    def _refuse(self, note: Note) -> None:
-        """Raise `InputError` about a wrong row, or describe it as one that is left out."""
-        if self.options.on_error == "raise":
-            raise InputError("{}: {}".format(*note))
-        self.notes.append(note)
-
-    def _refuse_rows(self, wrong: NDArray[np.bool_], problem: Callable[[int], str]) -> None:
-        """Refuse the `wrong` rows, or leave them out; the first of them are described."""
-        self.kept &= ~wrong
-        for row in np.flatnonzero(wrong)[:MAX_NOTES].tolist():
-            self._refuse((self.batch.place(row), problem(row)))
 
     def _add(self, ids: NDArray[np.int64]) -> None:
         """Add a feature to each row, but for `_NO_CELL`."""
@@ -200,11 +175,13 @@ class _Encoding:
     def _add_lists(self, columns: Sequence[Column]) -> None:
         """Add the columns of the items of a column of lists of numbers."""
         name, length = columns[0].source, len(columns)
-        cells = self._column(name)
+        cells = self.reader.column(name)
         if not holds_numbers(cells):
             raise self._unsuitable(name, cells, f"lists of {length:,} numbers")
         numbers, wrong, others = to_items(cells, length)
-        self._refuse_rows(others, lambda row: other_length(shown(name), len(cells[row]), length))
+        self.reader.refuse_rows(
+            others, lambda row: other_length(shown(name), len(cells[row]), length)
+        )
         self._add_numbers(columns, [cells] * length, numbers, wrong)
 
     def _add_numbers(
@@ -238,7 +215,7 @@ class _Encoding:
                 "skip leaves the row out; to learn from categories, ingest with --categories)"
             )
 
-        self._refuse_rows(wrong, problem)
+        self.reader.refuse_rows(wrong, problem)
 
     def _note(self, prefix: str, texts: pa.Array, hashed: NDArray[np.int64]) -> None:
         if self.keep_names and len(texts):
@@ -324,68 +301,3 @@ class _Encoding:
             ]
             names = ["^".join(combined) for combined in zip(*parts, strict=True)]
             self._note("", pa.array(names, pa.string()), distinct)
-
-    def _labels(self) -> NDArray[Any]:
-        """Labels, (n_rows, 1) numbers or (n_rows,) texts; rows without one are refused."""
-        name, n_rows = self.encoder.label, self.batch.table.num_rows
-        to_predict, is_there = self.options.to_predict, name in self.positions
-        if name is None or self.options.no_labels or (to_predict and not is_there):
-            return np.zeros((n_rows, 0))
-        if not n_rows:  # all were wrong, and lines of JSON without rows have no columns
-            return np.zeros((0, 1))
-        cells = self._column(name)
-        if not is_value(cells.type):
-            raise InputError(
-                f"{self._source()}: the label, column {shown(name)}, is {cells.type}; it must be "
-                "a number or a text"
-            )
-        codes, texts = to_categories(cells)
-        labels, has_label = to_labels(codes, texts)
-        if to_predict:
-            return labels
-
-        def problem(row: int) -> str:
-            text = texts[int(codes[row])].as_py()
-            column = f"{name} counted from 0" if name.isdecimal() else shown(name)
-            state = f"is {text[:60]}" if text else "is missing"
-            return (
-                f"the label, column {column}, {state}; every row needs a class or "
-                "a finite number there (--on-error skip leaves out rows that have none, and "
-                "--no-labels reads a file without labels, to be predicted)"
-            )
-
-        self._refuse_rows(~has_label, problem)
-        return labels
-
-    def _weights(self) -> NDArray[np.float32] | None:
-        """Weights of the rows, if they have any; rows whose weight is wrong are refused."""
-        name, n_rows = self.encoder.weight, self.batch.table.num_rows
-        is_needed = self.options.weight is not None and n_rows > 0
-        if name is None or (name not in self.positions and not is_needed):
-            return None
-        cells = self._column(name)
-        is_right = suits(cells, "number")
-        numbers = to_numbers(cells)[0] if is_right else np.full(n_rows, np.nan)
-        right = (numbers >= 0) & (numbers <= np.finfo(np.float32).max)
-
-        def problem(row: int) -> str:
-            return (
-                f"the weight, column {shown(name)}, is {shown(str(cells[row].as_py()))}; every row "
-                "needs a finite number of at least 0 there (--on-error skip leaves the row out)"
-            )
-
-        self._refuse_rows(~right, problem)
-        return numbers.astype(np.float32)
-
-    def _tags(self) -> NDArray[np.object_] | None:
-        name = self.encoder.row_name
-        if name is None or name not in self.positions:
-            return None
-        cells = self._column(name)
-        if pa.types.is_nested(cells.type):
-            raise InputError(
-                f"{self._source()}: the names of rows, column {shown(name)}, are {cells.type}; "
-                "they must be numbers or texts"
-            )
-        codes, texts = to_categories(cells)
-        return np.asarray(texts.to_numpy(zero_copy_only=False)[codes])

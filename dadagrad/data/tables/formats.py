@@ -14,14 +14,7 @@ import pyarrow as pa
 from dadagrad.data.reading.files import read_head
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.tables.cells import Batch, columns_of_rows, flatten
-from dadagrad.data.tables.columns import (
-    PLURALS,
-    Column,
-    find_column,
-    learn_columns,
-    no_column,
-    shown,
-)
+from dadagrad.data.tables.columns import PLURALS, Column, learn_columns
 from dadagrad.data.tables.delimited import (
     Layout,
     check_distinct_columns,
@@ -34,6 +27,7 @@ from dadagrad.data.tables.delimited import (
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.json_lines import read_json
+from dadagrad.data.tables.row_columns import find_column, no_column, shown, split_columns
 from dadagrad.errors import InputError
 from dadagrad.storage.files import SourceFile
 from dadagrad.summary import listed
@@ -124,8 +118,9 @@ def _layout(
     header = options.header
     known = columns if encoder is None else encoder.column_names()
     if not known:
-        chosen = [options.label, options.text_column, options.id, options.weight]
-        chosen += options.columns or ()
+        several = (options.label, options.text_column)
+        chosen = [options.id, options.weight, options.query, *(options.columns or ())]
+        chosen += chain.from_iterable(split_columns((), each) for each in several)
         if any(isinstance(name, str) and not name.isdecimal() for name in chosen):
             header = True
         return read_layout(path, head, delimiter, header)
@@ -141,9 +136,9 @@ def _layout(
         layout = read_layout(path, head, delimiter, header=True)
     if layout.header:
         return layout
-    label = None if encoder is None else encoder.label
-    without_label = [name for name in columns if name != label]
-    for names in (columns, without_label):
+    labels = () if encoder is None else encoder.rows.labels
+    without_labels = [name for name in columns if name not in labels]
+    for names in (columns, without_labels):
         if len(layout.names) == len(names):
             return replace(layout, names=tuple(names))
     raise InputError(
@@ -157,7 +152,7 @@ def learn_encoder(
     head: pa.RecordBatch, options: Options, place: str, *, by_number: bool
 ) -> TableEncoder:
     """The transformation of a table that begins with these rows."""
-    columns, others = learn_columns(head, options, place, by_number=by_number)
+    columns, rows = learn_columns(head, options, place, by_number=by_number)
     with_items = f"{place}, with a column for each item of its lists,"
     check_distinct_columns([column.name for column in columns], with_items)
     crosses = _crosses(columns, options, place, head.schema.names)
@@ -174,7 +169,7 @@ def learn_encoder(
         options.ngrams,
         options.binary,
         options.norm,
-        *others,
+        rows=rows,
     )
 
 

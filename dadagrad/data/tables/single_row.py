@@ -33,9 +33,9 @@ from dadagrad.data.tables.cells import (
     is_missing,
     to_categories,
 )
-from dadagrad.data.tables.columns import no_column, shown
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
+from dadagrad.data.tables.row_columns import no_column, shown
 from dadagrad.data.tables.scaling import LINEAR
 from dadagrad.data.tables.words import runs_of_text
 from dadagrad.errors import InputError

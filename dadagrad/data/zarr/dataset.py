@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from dadagrad.data.buffers import POOL
 from dadagrad.data.dataset import MAX_COUNT, Dataset, Partition, Schema, check_plain, need
+from dadagrad.data.labels import check_label_names
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.codec import ArrayDecoder, check_strings_size, decode_strings
 from dadagrad.data.zarr.writer import (
     FORMAT,
     READ_VERSIONS,
     attributes_checksum,
-    check_label_names,
     pointer_type,
 )
 from dadagrad.errors import CorruptionError, InputError, MissingKey, OutOfMemory, TooLarge

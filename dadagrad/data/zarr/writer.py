@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import repeat
@@ -29,9 +28,9 @@ from numcodecs import blosc
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Partition, Schema, checksum
+from dadagrad.data.labels import check_label_names
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.codec import MAX_PLACES, chunk_grid, decimals, decimals_codec
-from dadagrad.errors import InputError
 from dadagrad.storage.arrays import sync
 from dadagrad.storage.store import Storage
 
@@ -39,7 +38,6 @@ FORMAT = "dadagrad-dataset"
 FORMAT_VERSION = 3
 READ_VERSIONS = ("2", "3")
 """Versions that are read; version 2 had no decimals."""
-_RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "line", "_index", "index"})
 
 _SHUFFLES = {
     "noshuffle": blosc.NOSHUFFLE,
@@ -54,18 +52,6 @@ _MAX_BITSHUFFLED = 0.9  # of the bytes after another shuffle, which is decoded i
 def pointer_type(nnz: int) -> str:
     """Type of row pointers: the type of the positions if possible, as SciPy prefers it."""
     return "int32" if nnz < 2**31 else "int64"
-
-
-def check_label_names(names: Sequence[str]) -> None:
-    """Raise `InputError` if the label columns cannot be columns of ``obs`` under these `names`."""
-    for name in names:
-        wrong = not name or "/" in name or name.startswith((".", "__"))
-        if wrong or any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
-            raise InputError(f"label column {name!r} cannot be stored; use letters, digits and '_'")
-        if name in _RESERVED_COLUMNS:
-            raise InputError(f"label column {name!r} has a reserved name; rename it")
-    if len(set(names)) < len(names):
-        raise InputError(f"the label columns {list(names)} must have distinct names")
 
 
 def write_partition(

@@ -16,7 +16,8 @@ from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.collect import Shuffle
 from dadagrad.data.ingest.ingest import as_dataset, ingest, read_dataset
-from dadagrad.data.ingest.sources import Source, is_pair, is_raw, make_source
+from dadagrad.data.ingest.pairs import is_pair
+from dadagrad.data.ingest.sources import Source, is_raw, make_source
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import InputError, OnError, StorageError
 from dadagrad.kernels.parallel import available_cores
