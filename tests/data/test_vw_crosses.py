@@ -138,3 +138,5 @@ def test_later_lines_have_the_namespaces_of_the_first(clicks):
     assert read_dataset(clicks, like=data).digest == data.digest
     with pytest.raises(InputError, match="cross= and ignore= name the namespace 'item'"):
         read_dataset(clicks, ignore="item", cross="user:item")
+    with pytest.raises(InputError, match="'item', which columns= leaves out; name it there, too"):
+        read_dataset(clicks, columns="user", cross="user:item")

@@ -75,10 +75,10 @@ def plan_reading(
 ) -> SourceSummary:
     """Summary of no rows yet, with options from `settings`, or of the features of `like`."""
     settings = {name: value for name, value in settings.items() if value is not None}
-    if source.label is not None:
+    if source.labels is not None:
         if "label" in settings:
             raise InputError("a pair (X, y) and label exclude each other; give one of them")
-        settings["label"] = source.label
+        settings["label"] = source.labels
     known: Format | None = settings.get("format")
     with suppress(InputError):  # about a pipe, whose format may not be needed
         known = known or source.guess_format()

@@ -26,10 +26,9 @@ def is_pair(data: Any) -> bool:
 
 def labelled_table(X: Any, y: Any) -> tuple[pa.Table, tuple[str, ...]]:
     """A table in memory with the labels `y` as more columns, and their names."""
-    table = to_table(X, _NAME)
-    names = _names_of_labels(y, table.column_names)
-    for name, column in zip(names, np.atleast_2d(np.asarray(y).T), strict=True):
-        check_length(column, table.num_rows, "y", _NAME)
+    table, labels = to_table(X, _NAME), np.asarray(y)
+    names = _names_of_labels(y, labels, table.column_names)
+    for name, column in _columns(labels, names, table.num_rows, _NAME).items():
         table = table.append_column(name, column_of_labels(column))
     return table, names
 
@@ -38,22 +37,30 @@ def labelled_blocks(X: Any, y: Any) -> tuple[list[Any], tuple[str, ...]]:
     """The blocks of a dask data frame with the labels `y` of its rows, and the names of these."""
     from dask.delayed import delayed
 
-    frames, names = BlockedMatrix(X), _names_of_labels(y, X.columns)
-    labels = frames.split(frames.gather(y, "y"))
+    frames = BlockedMatrix(X)
+    labels = frames.gather(y, "y")
+    names = _names_of_labels(y, labels, X.columns)
     add = delayed(_add_labels)
-    blocks = enumerate(zip(frames.blocks, labels, strict=True))
+    blocks = enumerate(zip(frames.blocks, frames.split(labels), strict=True))
     return [add(*block, names, f"block {n}") for n, block in blocks], names
 
 
 def _add_labels(frame: Any, labels: NDArray[Any], names: tuple[str, ...], block: str) -> Any:
-    check_length(labels, len(frame), "y", block, flat=False)
-    return frame.assign(**dict(zip(names, np.atleast_2d(labels.T), strict=True)))
+    return frame.assign(**_columns(labels, names, len(frame), block))
 
 
-def _names_of_labels(y: Any, columns: Any) -> tuple[str, ...]:
-    """Names for the columns of the labels `y` beside other `columns`."""
+def _columns(
+    labels: NDArray[Any], names: tuple[str, ...], n_rows: int, place: str
+) -> dict[str, NDArray[Any]]:
+    """The columns of `labels`, (n_rows,) or (n_rows, n_names), by name."""
+    check_length(labels, n_rows, "y", place, flat=labels.ndim != 2)
+    return dict(zip(names, np.atleast_2d(labels.T), strict=True))
+
+
+def _names_of_labels(y: Any, labels: NDArray[Any], columns: Any) -> tuple[str, ...]:
+    """Names for the columns of `labels`, which are those of `y`, beside other `columns`."""
     names = [getattr(y, "name", None) or "label"]
-    if len(np.shape(y)) == 2:
-        names = list(getattr(y, "columns", [f"label_{n}" for n in range(np.shape(y)[1])]))
+    if labels.ndim == 2:
+        names = list(getattr(y, "columns", [f"label_{n}" for n in range(labels.shape[1])]))
     others = set(map(str, columns))
     return tuple(f"label of {name}" if name in others else name for name in map(str, names))

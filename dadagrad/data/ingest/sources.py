@@ -70,13 +70,13 @@ class Source:
         Name in messages.
     paths : list of str
         Files that are read; none for rows in memory.
-    label : tuple of str or None
+    labels : tuple of str or None
         Columns of the labels, if the source knows them.
     """
 
     name: str = "the table"
     paths: list[str] = []  # noqa: RUF012
-    label: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
 
     @cached_property
     def files(self) -> list[SourceFile]:
@@ -181,7 +181,7 @@ class FrameSource(Source):
     """A table in memory of pandas, polars, pyarrow, or any library whose tables Arrow can read."""
 
     frame: Any
-    label: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         table = to_table(self.frame, self.name)
@@ -262,7 +262,7 @@ class DaskFrameSource(Source):
     """Blocks of a dask data frame, each of which is computed where it is parsed."""
 
     frames: list[Any]
-    label: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
     name = "the dask data frame"
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:

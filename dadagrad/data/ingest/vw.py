@@ -70,14 +70,20 @@ def complete_options(options: Options, file: SourceFile) -> Options:
     """The options with the number of bits of hashes, by the first lines of a file.
 
     Names are not hashed by default if all are integers in a single namespace. A warning names
-    chosen namespaces that the lines do not have. Of a pipe, no line is known.
+    chosen namespaces that the lines do not have. Of a pipe, no line is known. Raises `InputError`
+    for a cross of namespaces that other options leave out.
     """
     crossed = {name for cross in options.cross for name in cross}
-    kept = {*(options.columns or ())}
-    chosen = {"--cross": crossed, "--ignore": {*options.ignore}, "--columns": kept}
-    if both := crossed.intersection(options.ignore):
+    ignored, kept = {*options.ignore}, {*(options.columns or ())}
+    chosen = {"--cross": crossed, "--ignore": ignored, "--columns": kept}
+    if both := crossed & ignored:
         raise InputError(
             f"--cross and --ignore name the namespace {min(both)!r}; leave it out of one of them"
+        )
+    if kept and (left_out := crossed - kept):
+        raise InputError(
+            f"--cross names the namespace {min(left_out)!r}, which --columns leaves out; name it "
+            "there, too"
         )
     if options.hash_bits is not None and not any(chosen.values()):
         return options
@@ -115,11 +121,14 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
         out.weights[row] = as_float32(float(importance))
         lines.report(row, at, number_problem("importance", importance))
     lines.finish_values()
-    is_feature = _are_features(lines, options)
-    out.values[~is_feature] = 0.0
+    left_out = _left_out(lines, options)
+    if left_out is not None:
+        out.values[left_out] = 0.0
     keep_names = options.keep_names and options.hash_bits is not None
-    entries = np.flatnonzero(is_feature)
-    names = [_names(lines, out.ids[entries], entries[:, None])] if keep_names else []
+    names = []
+    if keep_names:
+        entries = np.arange(len(out.ids)) if left_out is None else np.flatnonzero(~left_out)
+        names.append(_names(lines, out.ids[entries], entries[:, None]))
     # Sums of float32 numbers in double precision.
     content = out.values.astype(np.float64), out.ids, out.indptr
     shape = len(out.lines), parsing.MAX_ID + 1
@@ -157,14 +166,13 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     return lines.finish(block, describe)
 
 
-def _are_features(lines: Lines, options: Options) -> NDArray[np.bool_]:
-    """True for each entry whose namespace is chosen, and not ignored."""
-    right = np.ones(len(lines.out.ids), bool)
-    if options.columns is not None:
-        right &= _namespaces(lines, options.columns) >= 0
-    if options.ignore:
-        right &= _namespaces(lines, options.ignore) < 0
-    return right
+def _left_out(lines: Lines, options: Options) -> NDArray[np.bool_] | None:
+    """True for each entry whose namespace is ignored or not chosen; None if there are no such."""
+    wrong = _namespaces(lines, options.ignore) >= 0 if options.ignore else None
+    if options.columns is None:
+        return wrong
+    others = _namespaces(lines, options.columns) < 0
+    return others if wrong is None else wrong | others
 
 
 def _namespaces(lines: Lines, names: Sequence[str]) -> NDArray[np.int32]:
