@@ -27,8 +27,8 @@ _SUFFIXES: dict[str, Format] = {
     ".pq": "parquet",
     ".h5ad": "anndata",
     ".npz": "npz",
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".arff"), "csv"),
 }
-_DELIMITED = (".csv", ".tsv", ".tab", ".arff")
 _FORMAT_BY_MAGIC: dict[bytes, Format] = {
     b"PAR1": "parquet",
     b"PK\x03\x04": "npz",
@@ -106,22 +106,17 @@ def _is_zarr(url: str) -> bool:
     return url.rstrip("/").endswith(".zarr") or (may_be_zarr and storage.exists("zarr.json"))
 
 
-def _suffix(path: str) -> str:
-    """End of the name of a file, without that of its compression."""
-    return os.path.splitext(COMPRESSED_NAME.sub("", path.lower().rstrip("/")))[1]
-
-
 def names_format(path: str) -> Format | None:
     """Format of a file by its name, if it has a name of a format."""
-    suffix = _suffix(path)
-    return "csv" if suffix in _DELIMITED else _SUFFIXES.get(suffix)
+    name = COMPRESSED_NAME.sub("", path.lower().rstrip("/"))
+    return _SUFFIXES.get(os.path.splitext(name)[1])
 
 
 def guess_format(path: str) -> Format:
     """Format of a source, by its name, or else by its first line."""
-    suffix = _suffix(path)
-    if suffix in _SUFFIXES:
-        return _SUFFIXES[suffix]
+    named = names_format(path)
+    if named not in (None, "csv"):
+        return named
     if os.path.isdir(path) or (is_url(path) and _is_zarr(path)):
         return "parquet"
     file = SourceFile.look_up(path)
@@ -132,7 +127,7 @@ def guess_format(path: str) -> Format:
         return _FORMAT_BY_MAGIC[head[:4]]
     lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
     first = lines[0].removesuffix("\r") if lines else ""
-    if suffix in _DELIMITED or "\t" in first:
+    if named == "csv" or "\t" in first:
         return "csv"
     if first.startswith(("{", "[")):
         return "jsonl"
