@@ -111,7 +111,7 @@ class Storage:
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Read an object; `MissingKey` if there is none, `TooLarge` if it exceeds `max_bytes`."""
         if self.is_local:
-            return self._read_local(key, max_bytes, io.FileIO.readall)
+            return self._read_local(key, max_bytes, io.BufferedReader.read)
 
         def fetch() -> bytes:
             result = self._store.get(self._path(key))
@@ -123,18 +123,11 @@ class Storage:
     def read_into(self, key: str, buffer: WriteableBuffer) -> int:
         """Read an object into `buffer`, return the number of its bytes; raises as `get`."""
         view = memoryview(buffer).cast("B")
-        if not self.is_local:
-            data = self.get(key, max_bytes=len(view))
-            view[: len(data)] = data
-            return len(data)
-
-        def fill(file: io.FileIO) -> int:
-            filled = 0
-            while filled < len(view) and (n_read := file.readinto(view[filled:])):
-                filled += n_read
-            return filled
-
-        return self._read_local(key, len(view), fill)
+        if self.is_local:
+            return self._read_local(key, len(view), lambda file: file.readinto(view))
+        data = self.get(key, max_bytes=len(view))
+        view[: len(data)] = data
+        return len(data)
 
     def read_many(self, buffers: Mapping[str, WriteableBuffer]) -> Sequence[int]:
         """Read each object into its buffer, in parallel from afar; return their sizes."""
@@ -310,10 +303,12 @@ class Storage:
 
         return self._ask("read", key, fetch)
 
-    def _read_local(self, key: str, max_bytes: int | None, read: Callable[[io.FileIO], T]) -> T:
+    def _read_local(
+        self, key: str, max_bytes: int | None, read: Callable[[io.BufferedReader], T]
+    ) -> T:
         with (
             self._explained("read", key),
-            open(self.local_path(key), "rb", buffering=0, opener=open_regular) as file,
+            open(self.local_path(key), "rb", opener=open_regular) as file,
         ):
             self._check_size(key, os.fstat(file.fileno()).st_size, max_bytes)
             return read(file)
