@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,9 +113,5 @@ def _reclaimable(folder: Path) -> int:
 
 def free_addresses() -> int | None:
     """Return the bytes that the limit of addresses (``ulimit -v``) leaves; None without one."""
-    try:
-        import resource  # absent on Windows
-    except ImportError:
-        return None
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return limit - int(psutil.Process().memory_info().vms) if 0 < limit < _UNLIMITED else None
