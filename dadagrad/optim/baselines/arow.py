@@ -30,8 +30,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.optim.arrays import Array, Ids, Shapes
-from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
+from dadagrad.optim.arrays import Array, Ids, Shapes, rows_of
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row
 from dadagrad.optim.losses import HINGES, Logistic
 from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
@@ -54,7 +54,7 @@ class _Gaussian(Learner):
         return missing * (1.0 / (spreads + r)) * row.targets, missing > 0.0
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        return copy_rows(state.arrays["mean"], ids)
+        return rows_of(state.arrays["mean"], ids).copy()
 
 
 @register(UPDATES, "arow")
@@ -76,7 +76,7 @@ class Arow(_Gaussian):
 
     def variances(self, state: LearnerState, ids: Ids | None = None) -> Array:
         """The diagonals of Sigma, shaped as the weights: how unsure each weight still is."""
-        return 1.0 / (1.0 + copy_rows(state.arrays["precision"], ids))
+        return 1.0 / (1.0 + rows_of(state.arrays["precision"], ids))
 
 
 @register(UPDATES, "arow-full")

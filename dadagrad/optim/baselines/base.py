@@ -129,8 +129,3 @@ class GradientLearner(Learner):
     @abstractmethod
     def _step(self, state: LearnerState, gradient: Array, ids: Ids, importance: float) -> None:
         """Change the arrays of `state`, whose t counts the step already."""
-
-
-def copy_rows(array: Array, ids: Ids | None) -> Array:
-    """A copy of the rows `ids` of `array`, or of all of it."""
-    return array.copy() if ids is None else array[ids]

@@ -43,8 +43,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadagrad.optim.arrays import Array, Ids, Shapes, quotient
-from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
+from dadagrad.optim.arrays import Array, Ids, Shapes, quotient, rows_of
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row
 from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
 
@@ -76,16 +76,10 @@ class CoinBetting(Learner):
 
     def _learn(self, state: LearnerState, row: Row) -> None:
         slopes = row.importance * self.loss.slope(row.scores, row.targets)
-        if slopes.any():
-            self._bet(state, row.ids, np.outer(row.values, slopes))
-
-    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        stake, bound = self._stake(*(copy_rows(state.arrays[name], ids) for name in NAMES))
-        return np.clip(stake, -bound, bound)
-
-    def _bet(self, state: LearnerState, ids: Ids, gradient: Array) -> None:
-        """One more gradient of the rows `ids`."""
-        share = [state.arrays[name][ids] for name in NAMES]
+        if not slopes.any():
+            return
+        gradient = np.outer(row.values, slopes)
+        share = [state.arrays[name][row.ids] for name in NAMES]
         stake, bound = self._stake(*share)
         total, squares, first, largest, travel = share
         size = np.abs(gradient)
@@ -99,7 +93,11 @@ class CoinBetting(Learner):
         np.maximum(largest, size, out=largest)
         travel += quotient(size, largest)
         for name, array in zip(NAMES, share, strict=True):
-            state.arrays[name][ids] = array
+            state.arrays[name][row.ids] = array
+
+    def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
+        stake, bound = self._stake(*(rows_of(state.arrays[name], ids) for name in NAMES))
+        return np.clip(stake, -bound, bound)
 
     def _stake(
         self, total: Array, squares: Array, first: Array, largest: Array, travel: Array

@@ -30,8 +30,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes
-from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
+from dadagrad.optim.arrays import Array, Arrays, Ids, Shapes, rows_of
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row
 from dadagrad.optim.registry import BOUND, Positive, register
 from dadagrad.optim.updates import UPDATES
 
@@ -75,7 +75,7 @@ class ExponentiatedGradient(Learner):
             self._refresh(state.arrays, row.ids)
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        scores = copy_rows(state.arrays["scores"], ids)
+        scores = rows_of(state.arrays["scores"], ids)
         log_sum = _levels(state.arrays)[-1]
         if not self.signed:
             return self.radius * np.exp(scores - log_sum)

@@ -33,8 +33,8 @@ from typing import ClassVar
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.optim.arrays import Array, Ids, Shapes
-from dadagrad.optim.baselines.base import Learner, LearnerState, Row, copy_rows
+from dadagrad.optim.arrays import Array, Ids, Shapes, rows_of
+from dadagrad.optim.baselines.base import Learner, LearnerState, Row
 from dadagrad.optim.losses import HINGES, Logistic
 from dadagrad.optim.registry import NonNegative, Positive, register
 from dadagrad.optim.updates import UPDATES
@@ -68,7 +68,7 @@ class PassiveAggressive(Learner):
             state.arrays["weights"][row.ids] += np.outer(row.values, steps)
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        return copy_rows(state.arrays["weights"], ids)
+        return rows_of(state.arrays["weights"], ids).copy()
 
     def _steps(self, row: Row, squared_length: float) -> Array:
         """The step of each output along x."""

@@ -25,8 +25,8 @@ from __future__ import annotations
 import numpy as np
 
 from dadagrad.errors import InputError
-from dadagrad.optim.arrays import Array, Ids, Shapes
-from dadagrad.optim.baselines.base import GradientLearner, LearnerState, copy_rows
+from dadagrad.optim.arrays import Array, Ids, Shapes, rows_of
+from dadagrad.optim.baselines.base import GradientLearner, LearnerState
 from dadagrad.optim.projections import check_floor, entropic_floor_projection
 from dadagrad.optim.registry import Positive, register
 from dadagrad.optim.updates import UPDATES
@@ -100,7 +100,10 @@ class StronglyConvexBall(GradientLearner):
         grown = keep**2 * norm_squares + 2.0 * keep * product
         norm_squares[:] = np.maximum(grown + np.square(move).sum(axis=0), 0.0)
         scale *= keep
-        _fold(direction, scale)
+        tiny = scale < MIN_SCALE
+        if tiny.any():
+            direction[:, tiny] *= scale[tiny]
+            scale[tiny] = 1.0
         direction[ids] += move / scale
 
         ball = self.ball(len(scale))
@@ -109,7 +112,7 @@ class StronglyConvexBall(GradientLearner):
         norm_squares[outside] = ball**2
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        return copy_rows(state.arrays["direction"], ids) * state.arrays["scale"]
+        return rows_of(state.arrays["direction"], ids) * state.arrays["scale"]
 
 
 @register(UPDATES, "strongly-convex-simplex")
@@ -150,15 +153,7 @@ class StronglyConvexSimplex(GradientLearner):
         )
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
-        return self.radius * copy_rows(state.arrays["shares"], ids)
+        return self.radius * rows_of(state.arrays["shares"], ids)
 
     def _floor(self, n_features: int) -> float:
         return 1.0 / n_features**2 if self.floor is None else self.floor
-
-
-def _fold(direction: Array, scale: Array) -> None:
-    """Multiply factors that have become tiny, or 0, into the columns they belong to."""
-    tiny = scale < MIN_SCALE
-    if tiny.any():
-        direction[:, tiny] *= scale[tiny]
-        scale[tiny] = 1.0
