@@ -198,8 +198,9 @@ def probabilities(
     if task != "multiclass":
         odds = calibration.log_odds(scores)
         return _logistic(np.hstack([-odds, odds]) if task == "binary" else odds)
-    if calibration.is_fitted:
-        scores = _leads(scores)
+    if calibration.is_fitted:  # the difference of each score to the largest of the others
+        second, best = np.sort(scores, axis=1)[:, -2:, None].swapaxes(0, 1)
+        scores = scores - np.where(scores == best, second, best)
     elif coupled:
         shares: Array = softmax(scores, axis=1)
         return shares
@@ -209,13 +210,6 @@ def probabilities(
     even = np.full_like(chances, 1.0 / chances.shape[1])
     np.divide(chances, total, out=even, where=total > 0.0)
     return even
-
-
-def _leads(scores: Array) -> Array:
-    """The difference of each score to the largest of the others, (n_rows, n_classes)."""
-    second, best = np.sort(scores, axis=1)[:, -2:, None].swapaxes(0, 1)
-    difference: Array = scores - np.where(scores == best, second, best)
-    return difference
 
 
 def _logistic(odds: Any) -> Array:

@@ -60,7 +60,7 @@ class Blocks(MatrixPreconditioner):
     def add(self, arrays: Arrays, step: Step) -> Arrays:
         """G += g g' in place, and the decompositions of the blocks that it touches."""
         gradient = all_rows(step.gradient, step.ids, _n_features(arrays))
-        for size, features in self._layout(len(gradient)).items():
+        for size, features in _layout(self.sizes(len(gradient)), len(gradient)).items():
             parts = gradient[features].transpose(2, 0, 1)
             outputs, blocks = np.nonzero(parts.any(-1))
             if not len(outputs):
@@ -98,11 +98,9 @@ class Blocks(MatrixPreconditioner):
 
     def _blocks(self, arrays: Arrays) -> Iterator[tuple[NDArray[np.int64], Array, Array]]:
         """Features, roots and vectors of each size."""
-        for size, features in self._layout(_n_features(arrays)).items():
+        n_features = _n_features(arrays)
+        for size, features in _layout(self.sizes(n_features), n_features).items():
             yield features, arrays[f"roots-{size}"], arrays[f"vectors-{size}"]
-
-    def _layout(self, n_features: int) -> dict[int, NDArray[np.int64]]:
-        return _layout(self.sizes(n_features), n_features)
 
 
 def _n_features(arrays: Arrays) -> int:

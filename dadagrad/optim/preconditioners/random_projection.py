@@ -73,9 +73,6 @@ class _Projected(LowRank):
             arrays["values"][output] = np.where(values > noise, values, 0.0)
         return arrays
 
-    def _projection(self, n_features: int) -> Array:
-        return projection(n_features, self.rank, self.seed)
-
     @abstractmethod
     def _grow(self, total: Array, column: Array, ids: Ids | None) -> None:
         """Add one gradient to the sum, in place."""
@@ -98,7 +95,8 @@ class RadaGrad(_Projected):
 
     def _grow(self, total: Array, column: Array, ids: Ids | None) -> None:
         rows = slice(None) if ids is None else ids
-        total[rows] += np.outer(column, self._projection(len(total))[:, rows] @ column)
+        matrix = projection(len(total), self.rank, self.seed)
+        total[rows] += np.outer(column, matrix[:, rows] @ column)
 
     def _factorize(self, total: Array) -> tuple[Array, Array]:
         basis = np.linalg.qr(total).Q
@@ -122,6 +120,6 @@ class AdaLowRank(_Projected):
         total[cells] += np.outer(column, column)
 
     def _factorize(self, total: Array) -> tuple[Array, Array]:
-        basis = np.linalg.qr(total @ self._projection(len(total)).T).Q
+        basis = np.linalg.qr(total @ projection(len(total), self.rank, self.seed).T).Q
         _, values, directions = np.linalg.svd(basis.T @ total, full_matrices=False)
         return directions.T, values
