@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from dadagrad.data.blocks import COLUMNS, Block, compact, concatenate, cut, n_bytes, take
 from dadagrad.data.labels import recode
-from dadagrad.data.rows import split_mix
+from dadagrad.data.rows import query_begins, split_mix
 from dadagrad.errors import StorageError
 
 RUN_BYTES = 128 << 20
@@ -229,9 +229,8 @@ class ShuffledRows:
             queries = run.column("queries")
             if queries is None:
                 return bounds
-            is_new = np.diff(queries, prepend=queries[:1]) != 0
-            is_new[0] = queries[0] != last
-            starts.append(np.flatnonzero(is_new) + n_rows)
+            begins = query_begins(queries) + n_rows
+            starts.append(begins[1:] if queries[0] == last else begins)
             n_rows, last = n_rows + len(queries), queries[-1]
         rows = np.concatenate([*starts, [n_rows]])
         moved = rows[np.searchsorted(rows, bounds.sum(axis=0))]

@@ -124,7 +124,10 @@ class LabelCollector:
         if not self._texts:
             n_columns = len(self._number_counts)
             names = ["label"] if n_columns == 1 else [f"label_{n}" for n in range(n_columns)]
-            columns = tuple(map(_column, names, self._number_counts))
+            columns = tuple(
+                LabelColumn(name) if counts is None else LabelColumn.of_counts(name, counts)
+                for name, counts in zip(names, self._number_counts, strict=True)
+            )
             return LabelTable(columns, np.zeros(0))
         if len(self._number_counts) > 1:
             raise InputError(
@@ -220,10 +223,6 @@ def _count(numbers: NDArray[np.float64]) -> Counter[float] | None:
     if len(values) > MAX_LISTED_VALUES:
         return None
     return Counter(dict(zip(values.tolist(), repeats.tolist(), strict=True)))
-
-
-def _column(name: str, counts: Counter[float] | None) -> LabelColumn:
-    return LabelColumn(name) if counts is None else LabelColumn.of_counts(name, counts)
 
 
 def _total(labels: Sequence[Any], repeats: list[int]) -> Counter[Any]:
