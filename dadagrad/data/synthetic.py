@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dadagrad.data.blocks import Block, concatenate, cut
+from dadagrad.data.blocks import Block, cut
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows
@@ -74,13 +74,10 @@ class Corpus:
             # Whole blocks are drawn and cut: the rows do not depend on the length of the corpus.
             yield cut(words.block(self.part, number), 0, min(BLOCK_ROWS, self.n_rows - start))
 
-    def dataset(self, rows_per_partition: int = BLOCK_ROWS) -> MemoryDataset:
-        """The corpus as a dataset in memory; partitions consist of whole blocks."""
-        merged = max(1, rows_per_partition // BLOCK_ROWS)
-        blocks = list(self.blocks())
+    def dataset(self) -> MemoryDataset:
+        """The corpus as a dataset in memory, of which each block is a partition."""
         parts, collector = [], LabelCollector()
-        for start in range(0, len(blocks), merged):
-            block = concatenate(blocks[start : start + merged])
+        for block in self.blocks():
             labels = collector.encode(block.labels)
             parts.append(Rows.from_csr(block.indptr, block.ids, block.values, labels))
         return MemoryDataset(parts, Schema(self.n_features, collector.settle().columns))

@@ -175,7 +175,7 @@ class Site:
         self._stack = stack
         self._cluster: Cluster | None = None
         self.urls = {"files": str(folder), "moto": f"s3://{BUCKET}", "rclone": f"s3://{BUCKET}"}
-        data = Corpus(2000, 3000, 20.0).dataset(rows_per_partition=250)
+        data = Corpus(2000, 3000, 20.0).dataset()
         for store, url in self.urls.items():
             self.use(store)
             write_zarr(data, f"{url}/rows")
