@@ -242,7 +242,7 @@ class Dataset(ABC):
     @property
     def files(self) -> list[str]:
         """Sources of the rows that are files, as far as they are known."""
-        return []
+        return list(chain(*(source.files for source in self.sources if source is not self)))
 
     @property
     def lines_of_files(self) -> dict[str, int]:

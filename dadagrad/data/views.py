@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -102,10 +101,6 @@ class DatasetView(Dataset):
         piece = self._piece(partition)
         tags = self._sources[piece.source].tags(piece.partition)
         return None if tags is None else tags[piece.start : piece.stop]
-
-    @property
-    def files(self) -> list[str]:
-        return list(chain.from_iterable(source.files for source in self._sources))
 
     def lines(self, partition: int) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
         piece = self._piece(partition)
