@@ -44,16 +44,13 @@ class DatasetView(Dataset):
         Datasets of one schema, in the order in which they are learned from.
     pieces : sequence of Piece
         Partitions of the view, ordered by source.
-    schema : Schema, optional
-        By default that of the sources together.
+    schema : Schema
     """
 
-    def __init__(
-        self, sources: Sequence[Dataset], pieces: Sequence[Piece], schema: Schema | None = None
-    ) -> None:
+    def __init__(self, sources: Sequence[Dataset], pieces: Sequence[Piece], schema: Schema) -> None:
         self._sources = tuple(sources)
         self.url = ", ".join(source.url for source in sources)
-        self.schema = schema or _join_schemas(sources)
+        self.schema = schema
         self.partitions = tuple(map(self._describe, pieces))
         names = (partition.name for partition in self.partitions)
         self._pieces = dict(zip(names, pieces, strict=True))
@@ -159,9 +156,8 @@ def join(datasets: Sequence[Dataset]) -> Dataset:
         raise InputError("no dataset was given; give at least one")
     if len(datasets) == 1:
         return datasets[0]
-    return DatasetView(
-        datasets, [p for number, each in enumerate(datasets) for p in whole_pieces(each, number)]
-    )
+    pieces = [p for number, each in enumerate(datasets) for p in whole_pieces(each, number)]
+    return DatasetView(datasets, pieces, _join_schemas(datasets))
 
 
 def whole_pieces(data: Dataset, source: int = 0) -> list[Piece]:
@@ -302,8 +298,6 @@ def _pieces_of(data: Dataset) -> list[Piece]:
 def _join_schemas(datasets: Sequence[Dataset]) -> Schema:
     schemas = [data.schema for data in datasets]
     first = schemas[0]
-    if len(schemas) == 1:
-        return first
     wanted = first.label_columns
     if first.has_sets:  # all labels that some row has
         named = {each.name: each for schema in schemas for each in schema.label_columns}
