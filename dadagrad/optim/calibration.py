@@ -56,12 +56,12 @@ class Calibration(Named, ABC):
 
     is_fitted: ClassVar[bool] = True
 
-    @abstractmethod
     def fit(self, histogram: Histogram, *, even_at_0: bool = False) -> Self:
         """Return the calibration of this kind that suits a histogram of progressive scores.
 
         With `even_at_0`, the probability of a score of 0 is one half.
         """
+        return self
 
     @abstractmethod
     def log_odds(self, scores: Array) -> Array:
@@ -171,9 +171,6 @@ class Uncalibrated(Calibration):
     """The score itself, which is the log-odds with logistic loss alone."""
 
     is_fitted: ClassVar[bool] = False
-
-    def fit(self, histogram: Histogram, *, even_at_0: bool = False) -> Uncalibrated:
-        return self
 
     def log_odds(self, scores: Array) -> Array:
         return scores
