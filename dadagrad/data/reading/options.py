@@ -24,9 +24,6 @@ TABLE_FORMATS: tuple[Format, ...] = ("text", "csv", "jsonl", "parquet")
 DEFAULT_HASH_BITS = 20
 """HashingVectorizer's own default: about a million features."""
 
-MAX_HASH_BITS = {"vw": 31}
-"""The hash has 31 bits without its sign; scikit-learn's ids are numbers of 32 bits."""
-
 _FORMATS_OF: dict[str, tuple[Format, ...]] = {
     "hash_bits": ("vw", *TABLE_FORMATS),
     "label": ("anndata", *TABLE_FORMATS),
@@ -284,7 +281,8 @@ class Options:
                     f"{name} is {value!r}, but the format is {self.format}; it applies to "
                     f"{', '.join(formats)} only: leave it out, or choose the format"
                 )
-        max_bits = MAX_HASH_BITS.get(self.format, 30)
+        # The hash of vw has 31 bits without its sign; scikit-learn's ids are numbers of 32 bits.
+        max_bits = 31 if self.format == "vw" else 30
         if self.hash_bits is not None and not 1 <= self.hash_bits <= max_bits:
             raise InputError(f"hash_bits is {self.hash_bits}; it must be 1 to {max_bits}")
         for name in ("label", "multilabel"):
