@@ -128,19 +128,15 @@ def _write(tables: Iterator[pa.Table], file: BinaryIO, make_writer: Any) -> int:
     first, n_rows = next(tables, None), 0
     if first is None:
         raise InputError("there are no rows to predict; give at least one")
+    none = first.schema.empty_table()
     with make_writer(file, first.schema) as writer:
         for table in itertools.chain([first], tables):
-            writer.write_table(_with_columns(table, first.schema))
+            # Later rows may lack a tag or a label.
+            whole = pa.concat_tables([none, table], promote_options="default")
+            writer.write_table(whole.select(first.schema.names))
             file.flush()
             n_rows += table.num_rows
     return n_rows
-
-
-def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`table` with the columns of the first rows; later rows may lack a tag or a label."""
-    absent = {field.name: pa.nulls(table.num_rows, field.type) for field in schema}
-    columns = dict(zip(table.column_names, table.columns, strict=True))
-    return pa.table({name: columns.get(name, absent[name]) for name in absent}, schema)
 
 
 def _stored_tables(
@@ -178,9 +174,10 @@ def _raw_tables(
         refuse_not_finite(scores, f"{raw.path}, line", raw.lines)
         counts["non_zeros"] += raw.rows.nnz
         counts["unseen"] += count_unseen(model, raw.rows)
-        table: dict[str, Any] = {"line": raw.lines}
+        table: dict[str, Any] = {}
         if raw.file is not None:
-            table = {"file": pa.array([raw.file] * raw.rows.n_rows, pa.string()), **table}
+            table["file"] = pa.array([raw.file] * raw.rows.n_rows, pa.string())
+        table["line"] = raw.lines
         if raw.tags is not None:
             table["tag"] = pa.array(raw.tags, pa.string())
         if raw.rows.queries is not None:
