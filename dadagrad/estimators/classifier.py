@@ -152,8 +152,7 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
                 )
             return
         if is_stored(X) and classes is None:
-            data = open_stored(X)
-            self._encoder = LabelEncoder.of_columns(data.schema.label_columns, data.url)
+            self._encoder = LabelEncoder.of_dataset(open_stored(X))
         elif not is_stored(X) and is_indicator(y):
             self._encoder = LabelEncoder.of_indicators(y.shape[1])
         elif classes is None:
@@ -173,9 +172,8 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         return labels, self._encoder.counted(labels)
 
     def _adopt_labels(self, data: Dataset, *, new_labels: bool) -> Dataset:
-        columns = data.schema.label_columns
         if new_labels:
-            self._encoder = LabelEncoder.of_columns(columns, data.url)
+            self._encoder = LabelEncoder.of_dataset(data)
             return data
         return with_label_columns(data, self._encoder.columns, data.schema.n_features)
 

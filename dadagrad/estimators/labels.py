@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from dadagrad.data.dask_blocks import is_dask
-from dadagrad.data.dataset import LabelColumn
+from dadagrad.data.dataset import Dataset, LabelColumn
 from dadagrad.data.labels import class_labels
 from dadagrad.errors import InputError
 from dadagrad.summary import listed
@@ -63,16 +63,17 @@ class LabelEncoder:
         return cls(np.arange(n_labels), columns)
 
     @classmethod
-    def of_columns(cls, columns: tuple[LabelColumn, ...], source: str) -> LabelEncoder:
-        """Encode the label columns of the dataset `source`."""
+    def of_dataset(cls, data: Dataset) -> LabelEncoder:
+        """Encode the label columns of a dataset."""
+        columns = data.schema.label_columns
         if not columns:
-            raise InputError(f"{source} has no label column; training needs at least one")
+            raise InputError(f"{data.url} has no label column; training needs at least one")
         if len(columns) > 1:
             return cls(np.arange(len(columns)), columns)
         (column,) = columns
         if column.values is None:
             raise InputError(
-                f"{source}: label column {column.name!r} has too many distinct values to be "
+                f"{data.url}: label column {column.name!r} has too many distinct values to be "
                 "classes; use AdaGradRegressor"
             )
         classes = class_labels(column)
