@@ -266,8 +266,8 @@ class _Curve:
         if self._n_new > MAX_SCORES:
             self._merge()
 
-    def _merge(self) -> None:
-        """Sort the scores, and sum the weights at each; few enough are kept."""
+    def _merge(self) -> Array:
+        """Sort the scores, and sum the weights at each, which are returned; few enough are kept."""
         pieces = [(self._scores, self._weights), *self._new]
         scores, weights = (np.concatenate(each) for each in zip(*pieces, strict=True))
         order = np.argsort(scores, kind="stable")  # most are in order
@@ -282,11 +282,11 @@ class _Curve:
             ends = np.append(starts[1:], len(scores)) - 1  # a score of great weight is at an end
             scores, weights = scores[ends], np.add.reduceat(weights, starts)
         self._scores, self._weights, self._new, self._n_new = scores, weights, [], 0
+        return weights
 
     def area(self) -> float | None:
         """The chance that a positive row has a larger score than a negative one."""
-        self._merge()
-        negative, positive = self._weights.T
+        negative, positive = self._merge().T
         pairs = positive.sum() * negative.sum()
         if pairs == 0.0:
             return None
@@ -295,8 +295,7 @@ class _Curve:
 
     def points(self) -> dict[str, list[list[float]]]:
         """The ROC curve and the curve of precision and recall; none without both classes."""
-        self._merge()
-        sums = np.cumsum(self._weights[::-1], axis=0)
+        sums = np.cumsum(self._merge()[::-1], axis=0)
         negative, positive = sums.T
         if not len(sums) or not sums[-1].all():
             return {}
@@ -311,8 +310,7 @@ class _Curve:
 
     def average_precision(self) -> float | None:
         """Mean precision over the positive rows, from the largest score down (ties together)."""
-        self._merge()
-        negative, positive = self._weights[::-1].T
+        negative, positive = self._merge()[::-1].T
         if positive.sum() == 0.0:
             return None
         right, chosen = np.cumsum(positive), np.cumsum(positive + negative)

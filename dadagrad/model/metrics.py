@@ -97,13 +97,10 @@ class RegressionMetrics:
         """Metrics as plain JSON; R2 is None where all labels are equal."""
         squares, absolutes, labels, squares_of_labels = self._sums
         variance = squares_of_labels - labels**2 / self._total
-        r2 = None
-        if (variance > 0).all():
-            r2 = float((1 - squares / variance).mean())
         return {
             "rmse": float(np.sqrt(squares / self._total).mean()),
             "mae": float((absolutes / self._total).mean()),
-            "r2": r2,
+            "r2": float((1 - squares / variance).mean()) if (variance > 0).all() else None,
         }
 
 
