@@ -16,7 +16,7 @@ from dadagrad.cli.failures import Interrupted
 from dadagrad.config import SETTINGS, TrainConfig
 from dadagrad.errors import InputError
 from dadagrad.model.writer import ModelWriter
-from dadagrad.problem import Problem, make_problem
+from dadagrad.problem import make_problem
 from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
 from dadagrad.summary import last_part, metrics_text, run_lines
@@ -64,17 +64,16 @@ def finish(
 
 
 def check_data(data: dadagrad.Dataset, config: TrainConfig, resources: Mapping[str, Any]) -> None:
-    """Check that the data suit the settings, and that each option has an effect."""
+    """Refuse data that do not suit the settings, and options that change nothing.
+
+    The message says what would make such an option count.
+    """
     from dadagrad.training.engines.resources import Resources
     from dadagrad.training.execution import resolve_config
 
     config = resolve_config(data, config, on_cluster=Resources(**resources).on_cluster)
     assert isinstance(config.batch_size, int)
-    _check_effects(make_problem(config, data.schema, config.batch_size))
-
-
-def _check_effects(problem: Problem) -> None:
-    """Refuse options that change nothing, with what would make them count."""
+    problem = make_problem(config, data.schema, config.batch_size)
     config = problem.config
     by_row = "with one row a step; give --batch-size above 1"
     steps = "where rows are learned from together, or --update and --loss have no such steps"
