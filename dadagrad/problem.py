@@ -51,9 +51,6 @@ class Problem:
     config : TrainConfig
         With `batch_size` a number. Each of its alternatives is a setting, and every setting trains
         all targets, in the same pass over the data.
-    task : {"binary", "multiclass", "multilabel", "regression", "ranking"}
-    label_columns : tuple of LabelColumn
-    n_features : int
     scales : (n_features,) float32 or None
         Numbers that columns are divided by before they are learned from, and weights after.
     """

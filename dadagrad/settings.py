@@ -243,21 +243,10 @@ GROUPS = (
 class Setting:
     """Description of a field of `TrainConfig` or `Options`.
 
-    Attributes
-    ----------
-    help : str
-        Full phrases, of which the first says what it is.
-    kind : Kind
-        Permitted values.
-    default : object
-    group : str
-        One of `GROUPS`.
-    option : str
-        Name on the command line without dashes; empty if it is that of the field.
-    research : bool
-        True for a setting that few users need: ``--help-all`` shows it, ``--help`` does not.
-    shown_default : str
-        Default in words, where the value says less.
+    The first phrase of `help` says what it is. `group` is one of `GROUPS`. `option` is the name on
+    the command line without dashes; empty if it is that of the field. Few users need a setting of
+    `research`: ``--help-all`` shows it, ``--help`` does not. `shown_default` is the default in
+    words, where the value says less.
     """
 
     help: str

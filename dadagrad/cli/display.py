@@ -18,15 +18,7 @@ from dadagrad.summary import printable, wrapped
 
 
 class Display(ProgressDisplay):
-    """Messages, progress and the result of a command.
-
-    Parameters
-    ----------
-    quiet, progress
-        As in `ProgressDisplay`; warnings and the result are shown anyway.
-    as_json : bool
-        Print the result as one JSON object.
-    """
+    """Messages, progress and the result of a command, which may be one JSON object."""
 
     def __init__(
         self, *, quiet: bool = False, as_json: bool = False, progress: str | None = None

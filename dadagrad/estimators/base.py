@@ -361,8 +361,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             matrix = BlockedMatrix(X)
             validate_data(self, matrix.meta, reset=False, skip_check_array=True)
             return np.concatenate([self._block_scores(block) for block in matrix.computed()])
-        X = check_numbers(self, X, reset=False)
-        return self._block_scores(X)
+        return self._block_scores(check_numbers(self, X, reset=False))
 
     def _block_scores(self, X: Any) -> NDArray[np.float64]:
         if not X.shape[0]:  # a filter may leave a block without rows

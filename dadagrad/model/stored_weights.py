@@ -25,14 +25,8 @@ RANGE = 1 << 10
 class StoredWeights:
     """Weights of neighbouring features, as they are in a store.
 
-    Attributes
-    ----------
-    records : tuple of ArrayRecord
-        The arrays `ids` and `weights`.
-    digests : tuple of bytes
-        Those of `range_digests`.
-    nonzeros : int
-        The number of weights other than 0.
+    `records` are those of the arrays `ids` and `weights`, `digests` those of `range_digests`, and
+    `nonzeros` is the number of weights other than 0.
     """
 
     records: tuple[ArrayRecord, ...]

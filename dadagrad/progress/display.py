@@ -169,14 +169,9 @@ _SHOWN_LOGS = ("dadagrad.training.checkpoints.writer", "dadagrad.data.ingest.col
 
 
 class ProgressDisplay:
-    """Messages and progress for people, on standard error.
+    """Messages and progress for people, on standard error; warnings alone if it is `quiet`.
 
-    Parameters
-    ----------
-    quiet : bool
-        Show warnings and the result only.
-    progress : "line", "table" or None
-        Show progress in one line of a terminal, or as a table; None chooses by the terminal.
+    `progress` is "line" (of a terminal) or "table"; None chooses by the terminal.
     """
 
     def __init__(self, *, quiet: bool = False, progress: str | None = None) -> None:

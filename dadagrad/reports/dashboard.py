@@ -68,7 +68,6 @@ class Dashboard(Callback):
             raise InputError(
                 f"the dashboard cannot use {address}: {error.strerror}; give another HOST:PORT"
             ) from error
-        self._server.daemon_threads = True
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.server_address[1]}/"
         self._thread = threading.Thread(

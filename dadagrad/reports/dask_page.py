@@ -62,12 +62,7 @@ def send(client: Client, document: Document) -> None:
 
 
 class RunPage(SchedulerPlugin):
-    """Plugin of the scheduler that serves the page of the newest run, and collects its figures.
-
-    Attributes
-    ----------
-    document : dict
-    """
+    """Plugin of the scheduler that serves the page of the newest run, and collects its figures."""
 
     name = "dadagrad-page"
     idempotent = True

@@ -45,7 +45,6 @@ _CURVES = (
      "share of right predictions", True),
 )  # fmt: skip
 """Name in the document, title, axes, and True for a diagonal, of each chart of held-out rows."""
-_HEADS = {"nonzeros": "non-zero weights"}
 _MAX_CONFUSION = 12  # classes up to which the confusion matrix is drawn
 _MAX_SIDE_BY_SIDE = 4  # classes up to which it fits beside another table
 
@@ -167,7 +166,7 @@ def sweep(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     ]
     return {
         "chart": chart,
-        "heads": [_HEADS.get(name, name.replace("_", " ")) for name in shows],
+        "heads": [name.replace("nonzeros", "non-zero weights").replace("_", " ") for name in shows],
         "rows": rows,
     }
 

@@ -21,15 +21,10 @@ from dadagrad.storage.output import output_file
 
 
 class Format(Named, ABC):
-    """A format that models are exported to.
-
-    Attributes
-    ----------
-    suffix : str
-        End of the names of files from which the format is chosen.
-    """
+    """A format that models are exported to."""
 
     suffix: ClassVar[str]
+    """End of the names of files from which the format is chosen."""
 
     @abstractmethod
     def make(self, model: LinearModel) -> Any:
@@ -94,9 +89,8 @@ class NumpyWeights(Format):
     suffix: ClassVar[str] = ".npz"
 
     def make(self, model: LinearModel) -> dict[str, NDArray[Any]]:
-        names: NDArray[Any] = np.array(model.output_names)
         return {
-            "output": names,
+            "output": np.array(model.output_names),
             "intercept": model.intercept,
             "feature": model.ids,
             "weight": model.weights,
