@@ -101,9 +101,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _adopt_labels(self, data: Dataset, *, new_labels: bool) -> Dataset:
         """Return a stored dataset with the label columns of the first call, or keep its own."""
 
+    @abstractmethod
     def _decode_labels(self, labels: NDArray[np.float64]) -> NDArray[Any]:
         """Return (n_rows, n_label_columns) numbers in the form of predictions."""
-        return labels
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
@@ -230,6 +230,17 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         step size on the rows of the first call. The parameters are those of `fit`.
         """
         return self._partial_fit(X, y, sample_weight)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return predictions: labels, numbers of a regression, or scores of a ranking.
+
+        (n_rows,), or (n_rows, n_label_columns) if y had two dimensions, 0 and 1 for a classifier.
+        The row of a query with the largest score is ranked first. X is any input of `fit`; the
+        result is an array in memory.
+        """
+        model, scores = self.model_, self._scores(X)
+        labels = model.predict_labels(scores)
+        return self._decode_labels(labels.reshape(len(scores), len(model.label_columns)))
 
     @unchanged_by_failure
     def _fit(

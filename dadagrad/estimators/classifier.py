@@ -117,14 +117,6 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             return scores[:, 1] - scores[:, 0]
         return scores
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the predicted labels: (n_rows,), or (n_rows, n_labels) of 0 and 1.
-
-        X is any input of `fit`; the result is an array in memory.
-        """
-        labels = self.model_.predict_labels(self._scores(X))
-        return self._encoder.decode(labels.reshape(len(labels), -1))
-
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return (n_rows, n_classes) probabilities, or (n_rows, n_labels) of each label.

@@ -78,10 +78,6 @@ class AdaGradRanker(LinearEstimator):
         """Learn from these rows in one pass, as `AdaGradClassifier.partial_fit`."""
         return self._partial_fit(X, y, sample_weight, self._queries(X, query))
 
-    def predict(self, X: Any) -> NDArray[np.float64]:
-        """Return (n_rows,) scores; the row of a query with the largest score is ranked first."""
-        return self._scores(X)[:, 0]
-
     def score(self, X: Any, y: Any = None, query: ArrayLike | None = None) -> float:
         """Return the mean NDCG of the first 10 rows, over the queries with a y above 0.
 
@@ -130,3 +126,6 @@ class AdaGradRanker(LinearEstimator):
 
     def _adopt_labels(self, data: Dataset, *, new_labels: bool) -> Dataset:
         return data
+
+    def _decode_labels(self, labels: NDArray[np.float64]) -> NDArray[Any]:
+        return labels[:, 0]

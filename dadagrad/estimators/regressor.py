@@ -56,14 +56,6 @@ class AdaGradRegressor(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         fitted = self._fitted
         return fitted.coefficients[0] if self._flat and not fitted.sparse else fitted.coefficients
 
-    def predict(self, X: Any) -> NDArray[np.float64]:
-        """Return predictions: (n_rows,), or (n_rows, n_targets) if y had two dimensions.
-
-        X is any input of `fit`; the result is an array in memory.
-        """
-        scores = self._scores(X)
-        return self._decode_labels(self.model_.predict_labels(scores).reshape(scores.shape))
-
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the coefficient of determination R^2; a dataset needs no y."""
         return float(super().score(*self._score_arguments(X, y, sample_weight)))
