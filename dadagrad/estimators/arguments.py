@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import field, make_dataclass
 from functools import wraps
-from inspect import Parameter, Signature
 from numbers import Integral
 from typing import Any, TypeVar, cast
 
@@ -59,22 +59,12 @@ def make_init(cls: type, defaults: Mapping[str, Any]) -> Callable[..., None]:
 
     scikit-learn reads the parameters of an estimator from the signature of its `__init__`.
     """
-    kinds = [Parameter.POSITIONAL_OR_KEYWORD, *[Parameter.KEYWORD_ONLY] * (len(defaults) - 1)]
-    parameters = [
-        Parameter(name, kind, default=default)
-        for (name, default), kind in zip(defaults.items(), kinds, strict=True)
+    fields = [
+        (name, Any, field(default=default, kw_only=number > 0))
+        for number, (name, default) in enumerate(defaults.items())
     ]
-    signature = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *parameters])
-
-    def initialize(self: Any, *args: Any, **keywords: Any) -> None:
-        arguments = signature.bind(self, *args, **keywords)
-        arguments.apply_defaults()
-        for name in defaults:
-            setattr(self, name, arguments.arguments[name])
-
-    initialize.__signature__ = signature  # type: ignore[attr-defined]
-    initialize.__module__, initialize.__name__ = cls.__module__, "__init__"
-    initialize.__qualname__ = f"{cls.__qualname__}.__init__"
+    initialize: Callable[..., None] = make_dataclass(cls.__name__, fields).__init__  # type: ignore[misc]
+    initialize.__annotations__, initialize.__module__ = {}, cls.__module__
     return initialize
 
 
