@@ -33,15 +33,9 @@ this process, or the whole machine, may have been suspended."""
 class ClusterStatus:
     """An answer of the scheduler.
 
-    Attributes
-    ----------
-    running : dict of str to int
-        Addresses of the workers that take tasks, and their threads.
-    n_idle : int
-        Number of other workers: paused because their memory is full, or about to leave.
-    processing : frozenset of str or None
-        Keys of the tasks that running workers have. None unless some workers are idle, or have gone
-        with tasks.
+    `running` has the threads of the workers that take tasks, by address. `n_idle` others are
+    paused because their memory is full, or about to leave. `processing` has the keys of the tasks
+    that running workers have; None unless some workers are idle, or have gone with tasks.
     """
 
     running: dict[str, int]

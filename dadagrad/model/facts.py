@@ -22,8 +22,6 @@ from dadagrad.summary import (
     urls_text,
 )
 
-MAX_CLASSES = 10
-"""Classes that are named."""
 MAX_OUTPUTS = 20
 """Outputs whose largest weights are shown."""
 
@@ -37,7 +35,7 @@ def model_facts(model: LinearModel) -> dict[str, str]:
         name = "classes" if len(model.label_columns) == 1 else "labels"
         columns = model.label_columns
         names = columns[0].texts if len(columns) == 1 else [column.name for column in columns]
-        facts[name] = listed(names, MAX_CLASSES)
+        facts[name] = listed(names)
     facts["weights"] = f"{nonzeros:,} of {n_weights:,} ({percent(nonzeros / n_weights)})"
     if len(model.intercept) == 1:
         facts["intercept"] = significant(float(model.intercept[0]) + 0.0)  # of -0.0: 0.0
