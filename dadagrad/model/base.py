@@ -65,10 +65,9 @@ class LinearModel:
     user_link: Link = "identity"
 
     def __post_init__(self) -> None:
-        if self.task not in get_args(Task):
-            raise InputError(f"the task is {self.task!r}; it must be one of {get_args(Task)}")
-        if self.user_link not in get_args(Link):
-            raise InputError(f"the link is {self.user_link!r}; it must be one of {get_args(Link)}")
+        for kind, word, words in (("task", self.task, Task), ("link", self.user_link, Link)):
+            if word not in get_args(words):
+                raise InputError(f"the {kind} is {word!r}; it must be one of {get_args(words)}")
         columns = self.label_columns
         if self.task in ("binary", "multiclass") and len(columns) != 1:
             raise InputError(f"a {self.task} model has one label column; {len(columns)} were given")

@@ -233,16 +233,11 @@ def _predictions(model: Model, rows: Rows, scores: Array, reasons: int | None) -
         for suffix, values in zip(outputs, probabilities.T, strict=True):
             table[f"probability{suffix}"] = np.ascontiguousarray(values)
     if reasons is not None:
-        for suffix, explained in zip(labels, _explained_outputs(model, scores), strict=True):
+        for number, suffix in enumerate(labels):
+            is_class = model.task == "multiclass"
+            explained = scores.argmax(axis=1) if is_class else np.full(len(scores), number)
             table[f"reasons{suffix}"] = _reasons(model, rows, explained, reasons)
     return table
-
-
-def _explained_outputs(model: Model, scores: Array) -> list[NDArray[np.int64]]:
-    """Output whose score explains the prediction of each row, (n_rows,), for each label column."""
-    if model.task == "multiclass":
-        return [scores.argmax(axis=1)]
-    return [np.full(len(scores), output) for output in range(model.n_outputs)]
 
 
 def _reasons(model: Model, rows: Rows, outputs: NDArray[np.int64], count: int) -> list[str]:

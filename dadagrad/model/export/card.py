@@ -30,13 +30,13 @@ class Card(Format):
     suffix: ClassVar[str] = ".md"
 
     def make(self, model: LinearModel) -> str:
-        report = model.report
+        report, again = model.report, "\n".join(commands(model.report))
         sections = {
             "Data": _data(model),
             "Metrics": _metrics(report),
             "Largest weights": _weights(model),
             "Limits": _limits(model),
-            "Make it again": _command(report),
+            "Make it again": again and f"```sh\n{again}\n```\n\ndadagrad {__version__}.",
         }
         facts = "".join(f"- {n}: {_escaped(text)}\n" for n, text in model_facts(model).items())
         data = report.get("data", IN_MEMORY)
@@ -112,8 +112,3 @@ def _limits(model: LinearModel) -> str:
         kind = model.calibration.name if model.calibration.is_fitted else "no calibration"
         lines.append(f"- Probabilities ({kind}) are right for the shares of classes in the data.")
     return "\n".join(lines)
-
-
-def _command(report: Mapping[str, Any]) -> str:
-    lines = "\n".join(commands(report))
-    return f"```sh\n{lines}\n```\n\ndadagrad {__version__}." if lines else ""
