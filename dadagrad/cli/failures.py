@@ -109,8 +109,7 @@ def failing_in_one_line() -> Iterator[None]:
         # Python has other errors come from an interrupt where a class is made.
         for origin in origins(error):
             if _is_interrupt(origin):
-                numbers = [number for number in origin.args if isinstance(number, int)]
-                names = [signal.Signals(number).name for number in numbers[:1]]
+                names = [signal.Signals(n).name for n in origin.args if isinstance(n, int)]
                 raise Interrupted("interrupted", *names) from error
         if lacks_memory(error) or _address_space_was_full():
             raise Failure(_NO_MEMORY) from error

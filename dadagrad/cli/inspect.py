@@ -8,14 +8,7 @@ from typing import Any
 import click
 
 import dadagrad
-from dadagrad.cli.display import (
-    Display,
-    number,
-    output_width,
-    print_facts,
-    print_json,
-    size_text,
-)
+from dadagrad.cli.display import Display, number, output_width, print_facts, print_json, size_text
 from dadagrad.cli.options import output_options
 from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.storage.documents import Content, content_at

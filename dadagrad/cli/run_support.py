@@ -21,11 +21,6 @@ from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
 from dadagrad.summary import last_part, metrics_text, run_lines
 
-SAVE_SECONDS = 60.0
-"""Default seconds between checkpoints."""
-KEEP = 3
-"""Default number of checkpoints."""
-
 
 def finish(
     result: dadagrad.TrainResult,

@@ -23,14 +23,7 @@ from dadagrad.cli.options import (
     share_or_url,
     training_output,
 )
-from dadagrad.cli.run_support import (
-    KEEP,
-    SAVE_SECONDS,
-    check_data,
-    check_destinations,
-    finish,
-    show_dry_run,
-)
+from dadagrad.cli.run_support import check_data, check_destinations, finish, show_dry_run
 from dadagrad.config import SETTINGS, TrainConfig, make_config
 from dadagrad.errors import InputError, OnError
 from dadagrad.settings import Number
@@ -180,8 +173,8 @@ def train(
         "on_error": on_error,
         "keep_state": keep_state,
         "save_every": checkpoint_every,
-        "save_seconds": checkpoint_seconds or SAVE_SECONDS,
-        "keep": keep or KEEP,
+        "save_seconds": checkpoint_seconds or 60.0,
+        "keep": keep or 3,
     }
     options = _run_options(notes, resources, display, callbacks, on_error, trace)
     if resumes:
@@ -293,15 +286,13 @@ def _run_options(
     trace: str | None,
 ) -> dict[str, Any]:
     """Arguments of `train` and `resume` alike; the `notes` say where and how the run is saved."""
+    names = ("save_every", "save_seconds", "keep", "keep_state")
     return {
         **resources,
+        **{name: notes[name] for name in names if name in notes},
         "callbacks": callbacks,
         "messages": display.say,
-        "save_every": notes.get("save_every"),
-        "save_seconds": notes.get("save_seconds", SAVE_SECONDS),
-        "keep": notes.get("keep", KEEP),
         "save_to": notes["model"],
-        "keep_state": notes.get("keep_state"),
         "on_error": on_error,
         "trace": trace,
     }

@@ -149,7 +149,7 @@ def commands(report: Mapping[str, Any], url: str | None = None) -> list[str]:
             return []
         words += [f"--{option}", text]
     words += ["--model", url or "model"]
-    return [" ".join(map(shlex.quote, words))]
+    return [shlex.join(words)]
 
 
 def _option_text(value: Any) -> str:

@@ -20,13 +20,7 @@ from dadagrad.model.stored_weights import StoredWeights, model_digest
 from dadagrad.model.writer import DOCUMENT, ModelWriter
 from dadagrad.optim.calibration import CALIBRATIONS
 from dadagrad.optim.registry import describe
-from dadagrad.storage.arrays import (
-    AnyArray,
-    read_arrays,
-    read_records,
-    sync,
-    write_arrays,
-)
+from dadagrad.storage.arrays import AnyArray, read_arrays, read_records, sync, write_arrays
 from dadagrad.storage.documents import (
     check_format,
     content_at,

@@ -12,15 +12,7 @@ from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.model.facts import MAX_OUTPUTS
 from dadagrad.reports.charts import Axis, Chart, Series, plain_count, plain_number, plain_percent
 from dadagrad.reports.document import Document
-from dadagrad.summary import (
-    last_part,
-    listed,
-    percent,
-    short,
-    significant,
-    three,
-    urls_text,
-)
+from dadagrad.summary import last_part, listed, percent, short, significant, three, urls_text
 
 
 def amount(value: float) -> str:
