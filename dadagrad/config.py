@@ -49,7 +49,7 @@ class TrainConfig:
 
     loss: Spec[Loss] = setting(
         "hinge",
-        Registered(LOSSES, tuple(LOSSES)),
+        Registered(LOSSES),
         "Loss that training minimizes, such as logistic. hinge, squared-hinge and logistic "
         "classify; squared, absolute, huber (:width=1), quantile (:q=0.5) and poisson are for "
         "regression; multiclass-hinge and softmax compare all classes; ranking compares rows of "
@@ -58,14 +58,14 @@ class TrainConfig:
     )
     update: Spec[Update] = setting(
         "dual-averaging",
-        Registered(UPDATES, tuple(UPDATES)),
+        Registered(UPDATES),
         "Rule that turns gradients into weights. dual-averaging, mirror-descent and ftrl step in "
         "the preconditioner; the others learn without penalties. coin-betting needs no step size.",
         "Algorithm",
     )
     preconditioner: Spec[Preconditioner] = setting(
         "diagonal",
-        Registered(PRECONDITIONERS, tuple(PRECONDITIONERS)),
+        Registered(PRECONDITIONERS),
         "Matrix that scales steps. An example is sketch:rank=20. Training with diagonal is "
         "compiled; the others run in NumPy.",
     )
@@ -95,7 +95,7 @@ class TrainConfig:
     )
     regularizer: Spec[Regularizer | None] = setting(
         None,
-        Registered(REGULARIZERS, tuple(REGULARIZERS), optional=True),
+        Registered(REGULARIZERS, optional=True),
         "Norm to penalize, or set of allowed weights. Examples "
         "are group:strength=0.001,size=4 and, for each output, l1-ball:radius=10.",
         "Regularizers and constraints",
@@ -189,7 +189,7 @@ class TrainConfig:
     )
     calibration: Spec[Calibration] = setting(
         "platt",
-        Registered(CALIBRATIONS, tuple(CALIBRATIONS)),
+        Registered(CALIBRATIONS),
         "Fit of probabilities to progressive scores. platt is a logistic curve and isotonic any "
         "that does not fall; with none, only logistic and softmax loss have probabilities.",
     )

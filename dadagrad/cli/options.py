@@ -173,7 +173,8 @@ def setting_option(name: str, setting: Setting) -> Callable[[Command], Command]:
     option = setting.option or name.replace("_", "-")
     text, default, kind = setting.help, setting.default, setting.kind
     if isinstance(kind, Choice | Registered) and kind.metavar.startswith("NAME"):
-        text += f" One of {', '.join(getattr(kind, 'words', ()) or kind.names)}."
+        names = kind.registry if isinstance(kind, Registered) else kind.words or kind.names
+        text += f" One of {', '.join(names)}."
     add = partial(grouped(setting.group), default=None, help=text, research=setting.research)
     shown = setting.shown_default or ("" if default in (None, ()) else str(default))
     if isinstance(kind, Switch):

@@ -77,10 +77,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         settings = {name: SETTINGS[name] for name in SETTINGS if name not in cls._excluded_settings}
-        names = losses_of(cls._tasks)
-        settings["loss"] = replace(
-            settings["loss"], default=names[0], kind=Registered(LOSSES, names)
-        )
+        settings["loss"] = replace(settings["loss"], default=losses_of(cls._tasks)[0])
         settings["passes"] = replace(settings["passes"], default=5)
         for name in cls._more_parameters.keys() & settings.keys():
             settings[name] = replace(settings[name], default=cls._more_parameters[name])

@@ -175,7 +175,6 @@ class Registered:
     """Kind of a setting that is an object by name, or the object itself."""
 
     registry: Registry[Any]
-    names: tuple[str, ...]
     optional: bool = False
     metavar: str = "NAME[:K=V]"
 
