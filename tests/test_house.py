@@ -1,15 +1,19 @@
-"""Rules of the layout: no import circles, few files in a folder, short files, a light import."""
+"""Rules of the layout: no circles, few files, short files, public names, a light import."""
 
 import ast
 import graphlib
+import importlib
 import re
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 from helpers.processes import run_python
+
+import dadagrad
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dadagrad"
@@ -125,3 +129,15 @@ def test_the_import_is_light():
     heavy = {"numpy", "scipy", "numba", "dask", "distributed", "zarr", "pyarrow", "sklearn"}
     assert (heavy | {"torch"}).isdisjoint(runs[0][1:])
     assert min(float(seconds) for seconds, *_ in runs) < 0.05  # seconds of this process alone
+
+
+def test_every_public_name_exists():
+    assert set(dadagrad.__all__) == {name for name in dadagrad.__all__ if getattr(dadagrad, name)}
+    assert set(dadagrad.__all__) <= set(dir(dadagrad))
+
+
+def test_without_pytorch_its_module_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "dadagrad.torch", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'dadagrad\[torch\]'"):
+        importlib.import_module("dadagrad.torch")

@@ -7,15 +7,11 @@ from functools import partial
 from pathlib import Path
 
 import dask.config
-import numpy as np
 import pytest
-from helpers.processes import local_cluster
-from helpers.wide_cases import write_wide
 from rich.console import Console
 
 from dadagrad import Model, TrainConfig, evaluate, ingest, open_dataset, train
 from dadagrad.cli import train as module
-from dadagrad.training.memory import workers
 
 
 def config_of(model):
@@ -297,17 +293,3 @@ def test_rows_that_cannot_be_learned_from_leave_nothing(
     assert result.code == 2
     assert message in result.stderr.splitlines()[-1]
     assert not Path("model").exists()
-
-
-def test_a_model_that_workers_have_written_is_reported_without_its_weights(
-    run, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(workers, "MAX_GATHERED", 0)
-    data, out = write_wide(tmp_path / "data", 15, 2, 300), tmp_path / "model"
-    options = ("--streams", 3, "--step-size", 0.3, "--json")
-    with local_cluster(1, processes=False) as cluster:
-        address = cluster.scheduler_address
-        result = run("train", data, "--model", out, "--scheduler", address, *options).json
-    assert list(out.glob("parts-*/0007")), "the workers have not written it"
-    model = Model.load(out)
-    assert (result["digest"], result["nonzeros"]) == (model.digest, np.count_nonzero(model.weights))

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from dadagrad import Callback, Model, TrainConfig, ingest, open_dataset, train
 from dadagrad.cli.display import Display
 from dadagrad.progress.display import Line, RunTable
-from dadagrad.summary import run_lines
+from dadagrad.summary import run_lines, significant
 from dadagrad.training.callbacks import BeginEvent, RoundEvent
 from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Cursor
@@ -161,3 +163,11 @@ def test_a_terminal_without_unicode_gets_a_bar_of_ascii():
     console.print(Line("pass 1", 1, 2, ("error 10.4 %",)))
     out.seek(0)
     assert out.read().rstrip() == f"pass 1  {'#' * 12}{'-' * 12}   50 %  error 10.4 %"
+
+
+@given(st.floats(1e-4, 9.9e5))
+@example(999.6)
+def test_a_loss_has_three_digits_and_no_exponent(loss):
+    text = significant(loss)
+    assert "e" not in text
+    assert abs(float(text.replace(",", "")) - loss) <= 0.00501 * loss

@@ -179,13 +179,6 @@ def test_on_error_is_raise_or_skip(url):
         train(url, CONFIG, on_error="ignore")
 
 
-def test_names_of_features_are_those_that_can_be_read(url):
-    damage(url, "vanish")
-    data = SkippingDataset(open_dataset(url))
-    data.read(3)
-    assert data.names(np.arange(5)) == {}
-
-
 def test_a_partition_that_vanishes_after_its_weights_were_sent_has_no_gradient(url):
     """So it is where the worker that opened it was lost, and another takes its task."""
     data = SkippingDataset(open_dataset(url))

@@ -3,21 +3,18 @@
 import hashlib
 import json
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import zarr
 from numcodecs import zstd
-from numpy.typing import NDArray
-
-Array = NDArray[Any]
 
 
 class Partition(NamedTuple):
     """Rows as the page names their arrays, by path; absent arrays are left out."""
 
     n_rows: int
-    arrays: dict[str, Array]
+    arrays: dict
 
     @property
     def columns(self):
@@ -35,10 +32,8 @@ class Partition(NamedTuple):
 def read_schema(folder):
     """The schema and the list of partitions of a dataset."""
     attributes = json.loads((folder / "zarr.json").read_bytes())["attributes"]
-    assert (attributes["encoding-type"], attributes["encoding-version"]) == (
-        "dadagrad-dataset",
-        "3",
-    )
+    kind = attributes["encoding-type"], attributes["encoding-version"]
+    assert kind == ("dadagrad-dataset", "3")
     checksum = attributes.pop("checksum")
     assert hashlib.sha256(json.dumps(attributes, sort_keys=True).encode()).hexdigest() == checksum
     return attributes["schema"], attributes["partitions"]
@@ -68,15 +63,6 @@ def read_partitions(folder):
         yield Partition(record["n_rows"], arrays)
 
 
-def read_sealed(path):
-    """The body of a sealed document."""
-    document = json.loads(path.read_bytes())
-    text = json.dumps(document["body"], separators=(",", ":"))
-    assert hashlib.sha256(text.encode()).hexdigest() == document["sha256"]
-    body = document["body"]
-    return body
-
-
 def read_arrays(folder, body):
     """The arrays of a sealed document by name."""
     arrays = {}
@@ -92,8 +78,11 @@ def read_arrays(folder, body):
 
 
 def read_model(folder):
-    """The body and the arrays of a model."""
-    body = read_sealed(folder / "model.json")
+    """The body of the sealed document of a model, and its arrays."""
+    document = json.loads((folder / "model.json").read_bytes())
+    body = document["body"]
+    text = json.dumps(body, separators=(",", ":"))
+    assert hashlib.sha256(text.encode()).hexdigest() == document["sha256"]
     assert (body["format"], body["version"]) == ("dadagrad-model", 2)
     arrays = read_arrays(folder, body)
     ranges = arrays["ids"] // 1024

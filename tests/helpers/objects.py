@@ -1,7 +1,5 @@
 """An example of every built-in loss, regularizer, preconditioner and update for tests."""
 
-from typing import TypeVar
-
 from numba import njit
 
 from dadagrad.kernels import training as kernels
@@ -10,8 +8,6 @@ from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.registry import parameters
 from dadagrad.optim.regularizers import REGULARIZERS
 from dadagrad.optim.updates import UPDATES
-
-T = TypeVar("T")
 
 GRADIENT_UPDATES = tuple(name for name in UPDATES if UPDATES[name].uses_penalties)
 """Updates that step in any preconditioner with any regularizer."""

@@ -1,8 +1,7 @@
-"""A user's own losses, regularizers and preconditioners, and the documentation that shows them."""
+"""A user's own losses, regularizers and preconditioners."""
 
 import pickle
 from dataclasses import dataclass
-from pathlib import Path
 
 import numba
 import numpy as np
@@ -16,8 +15,6 @@ from dadagrad import InputError, TrainingError
 from dadagrad.optim.preconditioners import Diagonal, DiagonalPreconditioner, Full
 from dadagrad.optim.updates import DualAveraging
 from dadagrad.problem import make_problem
-
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 class OwnHinge(dadagrad.Loss):

@@ -1,11 +1,16 @@
-"""Progressive validation: exact counts of what was predicted before it was learned."""
+"""Progressive validation: counts of what was predicted before it was learned; the best constant."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.training_cases import make_data, problem_of
+from helpers.training_cases import as_dataset, make_data, problem_of
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dadagrad import TrainConfig
+from dadagrad import TrainConfig, evaluate, train
 from dadagrad.data.rows import Rows
+from dadagrad.training import constant
 from dadagrad.training.progressive import count
 from dadagrad.training.worker.compute import as_batch
 
@@ -47,3 +52,118 @@ def test_mistakes_of_several_outputs(kind, scores, labels, mistakes):
     np.testing.assert_allclose(metrics.mistakes, [mistakes])
     losses = np.log1p(np.exp(-problem.targets(labels) * scores)).mean(axis=1)
     np.testing.assert_allclose(metrics.loss, [losses.sum()])
+
+
+# The best constant, which every report names beside what was reached.
+
+LABELS = np.repeat([1.0, 2.0, 4.0], [50, 30, 20])
+SHARES = np.array([0.5, 0.3, 0.2])
+EXPECTED = {
+    # Two classes of 70 and 30 rows.
+    "hinge": (0.6, 0.3),
+    "logistic": (-0.7 * np.log(0.7) - 0.3 * np.log(0.3), 0.3),
+    "squared-hinge": (2 * 0.7 * 0.3, 0.3),
+    # Three classes: each has an output of its own, or all together have one loss.
+    "hinge, 3": (np.mean(2 * np.minimum(SHARES, 1 - SHARES)), 0.5),
+    "softmax, 3": (-np.sum(SHARES * np.log(SHARES)), 0.5),
+    "multiclass-hinge, 3": (1.0, 0.5),
+    # Numbers.
+    "squared": (0.5 * np.var(LABELS), None),
+    "absolute": (np.mean(np.abs(LABELS - 1.5)), None),
+    "quantile:q=0.9": (np.mean(np.maximum(0.9 * (LABELS - 4), 0.1 * (4 - LABELS))), None),
+    "poisson": (np.mean(LABELS * np.log(LABELS)) - LABELS.mean() * np.log(LABELS.mean()), None),
+}
+
+
+@given(case=st.sampled_from(list(EXPECTED)), weighted=st.booleans())
+def test_reports_name_the_best_constant(case, weighted):
+    loss, _, classes = case.partition(",")
+    data = make_data((100,))
+    labels = LABELS if classes or EXPECTED[case][1] is None else np.repeat([1.0, 2.0], [70, 30])
+    labels = np.random.default_rng(0).permutation(labels)[:, None]
+    weights = np.full(100, 2.0, np.float32) if weighted else None
+    rows = replace(data.read(0), labels=labels, weights=weights)
+    report = train(as_dataset([rows]), loss=loss, step_size=0.1).report
+    expected_loss, error = EXPECTED[case]
+    assert report["constant_loss"] == pytest.approx(expected_loss, abs=1e-9)
+    assert report["constant_error"] == pytest.approx(error) if error else error is None
+
+
+def test_a_run_says_loudly_that_a_constant_is_better(caplog):
+    learnable = make_data((300,))
+    labels = np.random.default_rng(0).permutation(np.repeat([1.0, -1.0], [270, 30]))[:, None]
+    random = as_dataset([replace(learnable.read(0), labels=labels)])
+    for data in (learnable, random):
+        train(data, step_size=10.0, loss="logistic")
+    assert caplog.text.count("worse than a constant") == 1
+    assert caplog.text.endswith("try smaller step sizes, try scale_columns=\n")
+
+
+def test_averaged_weights_are_compared_with_a_constant(caplog):
+    random = np.random.default_rng(0)
+    age, income = random.normal(40, 12, 4000), random.lognormal(10.8, 0.5, 4000)
+    y = (age - 40) / 12 + (income - 50_000) / 25_000 > 0
+    data = np.stack([age, income], axis=1), y
+    settings = {"loss": "logistic", "average": True, "step_size": 0.1}
+    good, bad = (train(data, **settings, scale_columns=scaled) for scaled in (True, False))
+    assert evaluate(bad.model, data)["loss"] > 1 > evaluate(good.model, data)["loss"]
+    assert caplog.text.count("worse than a constant") == 1
+
+
+def test_averages_of_several_classes_are_not_judged_by_the_weights_that_step(caplog):
+    random = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 60)
+    data = random.normal(size=(180, 8)) + 2.0 * np.eye(3, 8)[y], y
+    result = train(data, loss="softmax", average=True, passes=2, step_size=5.0)
+    losses = result.report["progressive_loss"], result.report["constant_loss"]
+    assert losses[0] > 2 * losses[1] > 2 * evaluate(result.model, data)["loss"]
+    assert "worse than a constant" not in caplog.text
+
+
+@pytest.mark.parametrize("classes", [2, 3, 20])
+def test_a_run_warns_of_rows_that_are_sorted_by_label(caplog, classes):
+    rows = make_data((1200,)).read(0)
+    labels = np.repeat(np.arange(float(classes)), 1200 // classes)[:, None]
+    random = np.random.default_rng(0).permutation(labels)
+    for order in (random, labels):
+        assert "the labels come in order" not in caplog.text
+        train(as_dataset([replace(rows, labels=order)]), step_size=0.1)
+    assert "the labels come in order" in caplog.text
+
+
+@pytest.mark.parametrize(("loss", "n_warnings"), [("hinge", 1), ("squared", 0), ("ranking", 0)])
+def test_a_run_warns_of_grades_that_are_learned_as_classes(caplog, loss, n_warnings):
+    rows = make_data((600,)).read(0)
+    grades = np.random.default_rng(0).integers(0, 3, (600, 1)).astype(float)
+    queried = replace(rows, labels=grades, queries=np.arange(600) // 6)
+    train(as_dataset([queried]), loss=loss, step_size=0.1)
+    assert caplog.text.count("the rows have queries") == n_warnings
+
+
+@pytest.mark.parametrize("kind", ["numpy", "dask"])
+def test_rows_of_a_matrix_that_are_sorted_by_label_are_shuffled(caplog, kind):
+    y = np.repeat(np.arange(8), 200)
+    X = np.eye(8)[y] + np.random.default_rng(0).normal(size=(1600, 8))
+    if kind == "dask":
+        X = pytest.importorskip("dask.array").from_array(X, chunks=(1600, 8))
+    assert train((X, y), step_size=0.3).report["progressive_error"] > 0.2
+    assert not caplog.text
+    train((X, y), step_size=0.3, shuffle=False)
+    assert "or leave out shuffle=False" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_partitions", "tolerance"), [(4_096, 4, 1e-6), (80, 4, 0.5), (1, 1, 1e-6)]
+)
+def test_the_constant_is_that_of_parts_from_all_over_the_data(
+    n_rows, n_partitions, tolerance, monkeypatch
+):
+    monkeypatch.setattr(constant, "MIN_ROWS", n_rows)
+    monkeypatch.setattr(constant, "MIN_PARTITIONS", n_partitions)
+    rows = make_data((200,), labels="real", weighted=True).read(0)
+    order = np.argsort(rows.labels[:, 0])
+    weights = np.where(np.arange(200) < 20, 0.0, 1.0).astype(np.float32)
+    rows = replace(rows, labels=rows.labels[order], weights=weights)
+    parts = as_dataset([rows.slice(first, first + 20) for first in range(0, 200, 20)])
+    report = train(parts, loss="squared", step_size=0.1).report
+    assert report["constant_loss"] == pytest.approx(0.5 * np.var(rows.labels[20:]), rel=tolerance)

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 import dadagrad.training.coordinator.merge as merging
 from dadagrad import TrainConfig, TrainingError, train
-from dadagrad.training import execution
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state import zero_state
@@ -55,19 +54,6 @@ def test_one_stream_is_the_online_pass_bit_for_bit(update, labels_and_loss, pena
     assert one_stream.place.steps == online.place.steps
     assert one_stream.metrics.loss == pytest.approx(online.metrics.loss)
     assert one_stream.metrics.mistakes == pytest.approx(online.metrics.mistakes)
-
-
-def test_models_depend_on_streams_and_rounds_but_not_on_threads(monkeypatch):
-    monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
-    data = make_data((30, 17, 0, 41, 8), labels="four labels")
-    models = set()
-    for changes in ({}, {"streams": 2}, {"streams": 4}, {"rounds": 2}):
-        config = replace(STREAMS, **changes)
-        one, two = (train(data, config, threads=threads) for threads in (1, 2))
-        assert state_bytes(one.coordinator.state) == state_bytes(two.coordinator.state)
-        assert one.report["steps"] == one.report["rows"] == 192
-        models.add(one.model.digest)
-    assert len(models) == 4
 
 
 @pytest.mark.parametrize(("update", "streams"), [("dual-averaging", 64), ("mirror-descent", 16)])
