@@ -359,17 +359,6 @@ def test_the_suffix_is_the_format(pair, tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_an_interrupt_leaves_no_file(pair, tmp_path, monkeypatch):
-    def interrupt(*arguments):
-        raise KeyboardInterrupt
-
-    data, model = pair
-    monkeypatch.setattr(os, "replace", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        predict(model, data, tmp_path / "p.csv")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("store", ["files", "memory"])
 def test_a_file_is_replaced_only_on_request(pair, store, tmp_path):
     data, model = pair
@@ -382,17 +371,21 @@ def test_a_file_is_replaced_only_on_request(pair, store, tmp_path):
     assert pq.read_table(io.BytesIO(Storage(folder).get("p.parquet"))).num_rows == 65
 
 
-def test_predictions_have_no_name_before_they_are_complete(pair, tmp_path):
-    """A process that is killed leaves nothing."""
-    data, model = pair
-    names = []
-    predict(model, data, tmp_path / "p.csv", progress=lambda *_: names.extend(tmp_path.iterdir()))
-    assert not names
-    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
+def test_predictions_that_fail_leave_nothing(pair, tmp_path, monkeypatch):
+    """They have no name before they are complete: a process that is killed leaves nothing."""
 
+    def look(*progress):
+        assert list(tmp_path.iterdir()) == []
 
-def test_predictions_that_fail_leave_nothing(pair, tmp_path):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
     data, model = pair
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        predict(model, data, tmp_path / "p.csv", progress=look)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
     spoiled = with_second(data, lambda rows: rows.values.fill(np.inf))
     (tmp_path / "file").write_text("")
     for rows, out, error, message in (

