@@ -53,9 +53,8 @@ def test_of_each_of_several_columns_the_larger_value_is_positive():
     np.testing.assert_array_equal(make(*COLUMNS).targets(labels), [[-1, 1], [1, -1]])
 
 
-@pytest.mark.parametrize(
-    ("columns", "settings", "message"),
-    [
+def test_labels_that_do_not_suit_are_named():
+    for columns, settings, message in (
         ([], {}, "no label column"),
         ([LabelColumn("y", (1.0,), (5,))], {}, "'y' has only one class, 1; .* needs two"),
         ([LabelColumn("y", (0.0,), (5,), ("cat",))], {}, "only one class, cat;"),
@@ -73,8 +72,6 @@ def test_of_each_of_several_columns_the_larger_value_is_positive():
             {"class_weight": {9.0: 1.0}},
             "label '9', which .* its labels are cat, dog, eel",
         ),
-    ],
-)
-def test_labels_that_do_not_suit_are_named(columns, settings, message):
-    with pytest.raises(InputError, match=message):
-        make(*columns, **settings)
+    ):
+        with pytest.raises(InputError, match=message):
+            make(*columns, **settings)

@@ -42,9 +42,8 @@ def test_help_of_train_shows_the_settings_in_groups(run):
     assert "--passes N Number of passes over the data. [default: 1]" in words
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_usage_errors_are_one_line_that_names_the_help(run):
+    for arguments, said in (
         (["fly"], "No such command 'fly'"),
         (["--fly"], "No such option"),
         (["train", "data"], "Missing option '--model'"),
@@ -64,12 +63,10 @@ def test_help_of_train_shows_the_settings_in_groups(run):
         (["train", "d", "--model", "m", "--checkpoints", "./m"], "the same folder"),
         (["ingest", "--out", "x"], "Missing argument 'SOURCE...'"),
         (["ingest", "s", "--out", "x", "--workers", "2", "--scheduler", "a"], "exclude each other"),
-    ],
-)
-def test_usage_errors_are_one_line_that_names_the_help(run, arguments, said):
-    error = run(*arguments).error
-    assert said in error
-    assert error.endswith("--help`")
+    ):
+        error = run(*arguments).error
+        assert said in error
+        assert error.endswith("--help`")
 
 
 def test_help_and_usage_errors_import_nothing_heavy():

@@ -5,8 +5,6 @@ import json
 import signal
 from xml.etree import ElementTree
 
-import pytest
-
 from dadagrad import Model, sweep
 
 GRID = ("--step-size", "0.05,0.4", "--l1", "0,1e-3", "--holdout", "0.1")
@@ -62,21 +60,18 @@ def test_a_file_is_replaced_with_overwrite_alone(run, places, tmp_path):
     assert path.read_text().startswith("loss,")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_wrong_input_is_refused_in_one_line(run, places, tmp_path):
+    command = ("sweep", places.train, "--model", tmp_path / "m", "--step-size", "0.1,0.2")
+    for options, message in (
         (("--path", f"{__file__}/path.csv"), "is not a folder that may be written to"),
         (("--path", "path.txt"), "--path path.txt must end in .json, .csv or .svg"),
         (("--loss", "hinge,squared"), "loss 'squared' cannot be compared with others"),
         (("--loss", "hinges"), "'hinges'"),
         (("--holdout", "2"), "--holdout 2 is not a share of the rows"),
         (("--holdout", "test.zarr"), "no dataset at"),
-    ],
-)
-def test_wrong_input_is_refused_in_one_line(run, places, tmp_path, options, message):
-    command = ("sweep", places.train, "--model", tmp_path / "m", "--step-size", "0.1,0.2")
-    assert message in run(*command, *options).error
-    assert not (tmp_path / "m").exists()
+    ):
+        assert message in run(*command, *options).error
+        assert not (tmp_path / "m").exists()
 
 
 def test_a_sweep_that_is_stopped_ends_with_the_code_of_the_signal(

@@ -131,9 +131,8 @@ def test_every_setting_has_an_option_and_reaches_the_run(run, places, tmp_path, 
     assert {field.name for field in fields(TrainConfig)} <= known
 
 
-@pytest.mark.parametrize(
-    ("options", "remedy"),
-    [
+def test_an_option_without_effect_is_refused(run, places, tmp_path):
+    for options, remedy in (
         (["--update", "pa", "--step-size", 0.1], "choose another update"),
         (["--partitions-per-batch", 8], "give --batch-size above 1"),
         (["--accumulate", "row"], "give --batch-size above 1"),
@@ -144,12 +143,10 @@ def test_every_setting_has_an_option_and_reaches_the_run(run, places, tmp_path, 
         (["--calibration", "isotonic", "--loss", "squared"], "which has no probabilities"),
         (["--keep", 5], "without --checkpoints URL"),
         (["--rounds", 5], "give a number of streams"),
-    ],
-)
-def test_an_option_without_effect_is_refused(run, places, tmp_path, options, remedy):
-    error = run("train", places.train, "--model", tmp_path / "m", *options).error
-    assert remedy in error
-    assert list(tmp_path.iterdir()) == []
+    ):
+        error = run("train", places.train, "--model", tmp_path / "m", *options).error
+        assert remedy in error
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_several_values_are_tried_in_one_pass(run, places, tmp_path):
@@ -183,22 +180,19 @@ def test_options_replace_the_settings_of_a_file(run, places, tmp_path):
     assert config.class_weight == {"-1": 2, "1": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_wrong_file_is_one_error(run, places, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train = ("train", places.train, "--model", "m", "--config", "run.toml")
+    assert "cannot read run.toml: No such file" in run(*train).error
+    for text, message in (
         ("learning_rate = 1", "run.toml: setting 'learning_rate' is not known; the settings are"),
         ("l1 = ", "run.toml is not TOML"),
         ("l1 = 'much'", "run.toml: l1 must be a finite number"),
         ("shuffle = 'no'", "run.toml: shuffle must be True or False"),
         ("class_weight = 3", "class_weight must be None, 'balanced' or a mapping"),
-        (None, "cannot read run.toml: No such file"),
-    ],
-)
-def test_a_wrong_file_is_one_error(run, places, tmp_path, text, message, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    if text is not None:
+    ):
         Path("run.toml").write_text(text)
-    assert message in run("train", places.train, "--model", "m", "--config", "run.toml").error
+        assert message in run(*train).error
 
 
 def test_class_weights_are_given_by_the_names_of_labels(run, places, tmp_path):

@@ -21,22 +21,19 @@ def test_a_setting_counts_from_when_it_is_set():
     assert count("retries", 0) == 2
 
 
-@pytest.mark.parametrize(
-    ("read", "name", "values", "message"),
-    [
+def test_a_setting_of_another_kind_is_refused():
+    for read, name, values, message in (
         (seconds, "connect-timeout", ["soon", "-1s", None, [], "3 parsecs"], "a time, such as 60s"),
         (partial(count, minimum=1), "task-work", ["many", 0, 1.5, True, None], "a whole number of"),
-    ],
-)
-def test_a_setting_of_another_kind_is_refused(read, name, values, message):
-    for value in values:
-        with (
-            dask.config.set({f"dadagrad.{name}": value}),
-            pytest.raises(
-                InputError, match=rf"dadagrad\.{name} is .*; it must be {message}.*DASK_"
-            ),
-        ):
-            read(name)
+    ):
+        for value in values:
+            with (
+                dask.config.set({f"dadagrad.{name}": value}),
+                pytest.raises(
+                    InputError, match=rf"dadagrad\.{name} is .*; it must be {message}.*DASK_"
+                ),
+            ):
+                read(name)
 
 
 def test_variables_go_before_files_and_files_before_defaults(tmp_path):

@@ -553,23 +553,19 @@ def test_probabilities_need_a_calibration_or_the_logistic_loss():
 # Errors.
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_fit_names_a_wrong_setting():
+    for options, message in (
         ({"loss": "squared"}, "AdaGradClassifier does not support the loss 'squared'"),
         ({"step_size": 0}, "step_size must be a finite number above 0 or 'auto'"),
         ({"random_state": "x"}, "random_state must be"),
         ({"class_weight": {"z": 1.0}}, "class_weight names label 'z', which .* labels are 0, 1"),
-    ],
-)
-def test_fit_names_a_wrong_setting(options, message):
-    with pytest.raises(InputError, match=message):
-        AdaGradClassifier(**options).fit(*make_data())
+    ):
+        with pytest.raises(InputError, match=message):
+            AdaGradClassifier(**options).fit(*make_data())
 
 
-@pytest.mark.parametrize(
-    ("message", "arguments"),
-    [
+def test_fit_names_what_is_wrong_in_the_data():
+    for message, arguments in (
         (r"1 class\(es\), 0; a classifier needs", lambda X, y: (X, 0 * y)),
         ("Input X contains NaN", lambda X, y: (np.where(X > 2, np.nan, X), y)),
         ("Unknown label type", lambda X, y: (X, X[:, 0])),
@@ -578,11 +574,9 @@ def test_fit_names_a_wrong_setting(options, message):
         (r"sample_weight has shape \(3,\)", lambda X, y: (X, y, [1, 2, 3])),
         ("every sample_weight is zero", lambda X, y: (X, y, 0 * y)),
         ("Negative values in data passed to sample_weight", lambda X, y: (X, y, 0 * y - 1)),
-    ],
-)
-def test_fit_names_what_is_wrong_in_the_data(message, arguments):
-    with pytest.raises(ValueError, match=message):
-        AdaGradClassifier().fit(*arguments(*make_data()))
+    ):
+        with pytest.raises(ValueError, match=message):
+            AdaGradClassifier().fit(*arguments(*make_data()))
 
 
 def test_verbose_shows_the_run_and_its_result(capsys):

@@ -94,9 +94,9 @@ def changed(result, **changes):
     return Result(metrics, replace(features, content=content))
 
 
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
+def test_each_thing_that_can_be_wrong_with_a_gradient(data):
+    problem = make_problem(CONFIG, open_dataset(data).schema, 60)
+    for changes, error in (
         ({}, None),
         ({"ids": np.zeros(0, np.int32), "gradient": column()}, None),
         ({"gradient": column(3e38, 3e38, 3e38)}, None),  # large, but finite
@@ -114,11 +114,8 @@ def changed(result, **changes):
         ({"rows": 21}, "it counts 21 rows of weight 20"),
         ({"weight": np.nan}, "it counts 20 rows of weight nan"),
         ({"weight": -1.0}, "it counts 20 rows of weight -1"),
-    ],
-)
-def test_each_thing_that_can_be_wrong_with_a_gradient(data, changes, error):
-    problem = make_problem(CONFIG, open_dataset(data).schema, 60)
-    assert validate(changed(SOUND, **changes), problem, SLICE, np.arange(8)) == error
+    ):
+        assert validate(changed(SOUND, **changes), problem, SLICE, np.arange(8)) == error
 
 
 @pytest.mark.parametrize(
@@ -143,25 +140,22 @@ def test_a_round_with_a_wrong_state_of_a_stream_begins_again(
         train(data, config, client=cluster.address)
 
 
-@pytest.mark.parametrize(
-    ("loss", "error"),
-    [
+def test_of_several_settings_only_one_with_an_infinite_loss_may_have_diverged(data):
+    config = replace(CONFIG, step_size=[1e30, 0.1])
+    problem = make_problem(config, open_dataset(data).schema, 60)
+    sound = changed(
+        SOUND,
+        gradient=np.array([[1, 1], [np.nan, 1], [1, 1]], np.float32),
+        intercept=np.ones((2, 2)),
+        mistakes=np.ones(2),
+        histogram=np.zeros((2, N_BINS, 2)),
+    )
+    for loss, error in (
         ([np.inf, 1.0], None),
         ([1.0, 1.0], "its gradient is not finite"),
         ([1.0, np.inf], "its gradient is not finite"),
         ([np.nan, 1.0], "its gradient is not finite"),
         ([np.inf, np.nan], "its loss is not finite"),
-    ],
-)
-def test_of_several_settings_only_one_with_an_infinite_loss_may_have_diverged(data, loss, error):
-    config = replace(CONFIG, step_size=[1e30, 0.1])
-    problem = make_problem(config, open_dataset(data).schema, 60)
-    result = changed(
-        SOUND,
-        gradient=np.array([[1, 1], [np.nan, 1], [1, 1]], np.float32),
-        intercept=np.ones((2, 2)),
-        loss=np.array(loss),
-        mistakes=np.ones(2),
-        histogram=np.zeros((2, N_BINS, 2)),
-    )
-    assert validate(result, problem, SLICE, np.arange(8)) == error
+    ):
+        result = changed(sound, loss=np.array(loss))
+        assert validate(result, problem, SLICE, np.arange(8)) == error

@@ -158,9 +158,8 @@ def test_rows_of_weight_zero_are_no_rows():
     np.testing.assert_array_equal(one.coef_, other.coef_)
 
 
-@pytest.mark.parametrize(
-    ("message", "arguments"),
-    [
+def test_what_a_ranker_refuses():
+    for message, arguments in (
         ("the query of each row is missing; give query=", {}),
         (r"query has shape \(3,\)", {"query": [1, 1, 1]}),
         ("whole numbers", {"query": [1.0, 1.0]}),
@@ -168,11 +167,9 @@ def test_rows_of_weight_zero_are_no_rows():
         ("found no pair of rows of one query", {"query": [1, 2]}),
         ("dask collection may not have", {"X": dask.array.eye(2, chunks=2), "query": [1, 1]}),
         ("one relevance a row", {"y": np.eye(2), "query": [1, 1]}),
-    ],
-)
-def test_what_a_ranker_refuses(message, arguments):
-    with pytest.raises(DadagradError, match=message):
-        AdaGradRanker().fit(**{"X": np.eye(2), "y": np.array([0.0, 1.0])} | arguments)
+    ):
+        with pytest.raises(DadagradError, match=message):
+            AdaGradRanker().fit(**{"X": np.eye(2), "y": np.array([0.0, 1.0])} | arguments)
     with pytest.raises(InputError, match="choose one of ranking"):
         AdaGradRanker(loss="hinge").fit(np.eye(2), [0, 1], query=[1, 1])
 

@@ -70,9 +70,8 @@ def test_text_keeps_every_digit_of_the_parameters(value):
     assert registry.make(describe(value)) == value
 
 
-@pytest.mark.parametrize(
-    ("registry", "text", "message"),
-    [
+def test_refused_text_is_told_from_what_was_needed():
+    for registry, text, message in (
         (LOSSES, "hinged", "loss 'hinged' is not known; choose one of hinge, squared-hinge"),
         (LOSSES, "hinge:width=2", "loss 'hinge' has no parameter 'width'; its parameters: none"),
         (LOSSES, "huber:width=wide", "width of huber must be a finite number above 0, not 'wide'"),
@@ -91,11 +90,9 @@ def test_text_keeps_every_digit_of_the_parameters(value):
         ),
         (UPDATES, "pa-1:aggressiveness=1", "no parameter 'aggressiveness'; its .*: epsilon, C"),
         (UPDATES, "ftrl:step_size=1", "has no parameter 'step_size'; its parameters: none"),
-    ],
-)
-def test_refused_text_is_told_from_what_was_needed(registry, text, message):
-    with pytest.raises(InputError, match=message):
-        registry.make(text)
+    ):
+        with pytest.raises(InputError, match=message):
+            registry.make(text)
 
 
 class Plain(Loss):

@@ -115,18 +115,15 @@ def test_a_run_that_fails_says_so_and_only_three_paths_are_there():
     assert b"&lt;b&gt;no space" in shown[1]
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
+def test_an_address_is_this_machine_unless_it_names_another():
+    for text, address in (
         ("8080", ("127.0.0.1", 8080)),
         (":8080", ("127.0.0.1", 8080)),
         ("0.0.0.0:80", ("0.0.0.0", 80)),
         ("[::1]:0", ("::1", 0)),
         ("localhost:0", ("localhost", 0)),
-    ],
-)
-def test_an_address_is_this_machine_unless_it_names_another(text, address):
-    assert parse_address(text) == address
+    ):
+        assert parse_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["data.zarr", "1.2.3.4:99999", "http://x:80", ""])

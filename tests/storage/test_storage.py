@@ -118,13 +118,13 @@ def test_of_many_creators_one_wins(storage):
         storage.put("lock", b"", create=True)
 
 
-@pytest.mark.parametrize("key", ["../x", "a/../../x", "/etc/passwd", "a/./b", "a\0b"])
-def test_keys_cannot_leave_the_prefix(storage, key):
-    for action in (storage.get, storage.exists, storage.delete, storage.list):
+def test_keys_cannot_leave_the_prefix(storage):
+    for key in ("../x", "a/../../x", "/etc/passwd", "a/./b", "a\0b"):
+        for action in (storage.get, storage.exists, storage.delete, storage.list):
+            with pytest.raises(InputError, match="is not a key"):
+                action(key)
         with pytest.raises(InputError, match="is not a key"):
-            action(key)
-    with pytest.raises(InputError, match="is not a key"):
-        storage.put(key, b"")
+            storage.put(key, b"")
 
 
 def test_paths(tmp_path, monkeypatch):
@@ -245,9 +245,9 @@ for action in (lambda: closed.get("a"), lambda: closed.put("b", b""), lambda: cl
         assert "permission denied; check its owner" in line
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
+def test_urls_that_cannot_be_opened(monkeypatch):
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    for url, message in (
         ("", "empty URL"),
         ("ftp://host/x", "scheme must be one of file, memory, s3"),
         ("s3://", "names no bucket"),
@@ -257,12 +257,9 @@ for action in (lambda: closed.get("a"), lambda: closed.put("b", b""), lambda: cl
         ("s3://bucket/../x", "is not a key"),
         ("az://container/x", "AZURE_STORAGE_ACCOUNT_NAME"),
         ("http://ann:word@host/x", "web servers are read without a user and password"),
-    ],
-)
-def test_urls_that_cannot_be_opened(url, message, monkeypatch):
-    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    with pytest.raises(InputError, match=message):
-        Storage(url)
+    ):
+        with pytest.raises(InputError, match=message):
+            Storage(url)
 
 
 def test_credentials_are_never_shown(monkeypatch):
@@ -293,11 +290,11 @@ def test_credentials_are_never_shown(monkeypatch):
     assert not [text for text in shown if "SECRET" in text.replace("AWS_SECRET", "")]
 
 
-@pytest.mark.parametrize("endpoint", ["http://my host", "127.0.0.1:1", "http://:80", "http://[::1"])
-def test_an_endpoint_that_is_no_url_is_refused(endpoint, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    with pytest.raises(InputError, match="AWS_ENDPOINT_URL must be http"):
-        Storage("s3://bucket/x")
+def test_an_endpoint_that_is_no_url_is_refused(monkeypatch):
+    for endpoint in ("http://my host", "127.0.0.1:1", "http://:80", "http://[::1"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(InputError, match="AWS_ENDPOINT_URL must be http"):
+            Storage("s3://bucket/x")
 
 
 @pytest.mark.parametrize(

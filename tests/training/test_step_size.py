@@ -61,9 +61,8 @@ def test_train_takes_the_choice_and_says_so():
     assert result.model.report["config"]["step_size"] == chosen
 
 
-@pytest.mark.parametrize(
-    ("n_rows", "entries", "tried"),
-    [
+def test_the_trial_takes_a_pass_over_small_data_and_a_tenth_of_one_over_large():
+    for n_rows, entries, tried in (
         (1_000, 50, 1_000),
         (9_000, 50, 5_000),
         (50_000, 50, 10_000),
@@ -71,29 +70,25 @@ def test_train_takes_the_choice_and_says_so():
         (4_600_000, 50, 100_000),
         (4_000_000, 1_000, 16_777),
         (20_000_000, 50, 262_144),
-    ],
-)
-def test_the_trial_takes_a_pass_over_small_data_and_a_tenth_of_one_over_large(
-    n_rows, entries, tried
-):
-    data = make_data((40,) * 5)
-    size = {"n_rows": n_rows // 5, "nnz": n_rows // 5 * entries}
-    data.partitions = tuple(replace(each, **size) for each in data.partitions)
-    schedule = make_schedule_of(data, TrainConfig(batch_size=1))
-    parts = module.first_rows(data, schedule, True)
-    assert sum(rows for _, rows in parts) == tried
-    assert [partition for partition, _ in parts] == list(schedule.order(0))[: len(parts)]
+    ):
+        data = make_data((40,) * 5)
+        size = {"n_rows": n_rows // 5, "nnz": n_rows // 5 * entries}
+        data.partitions = tuple(replace(each, **size) for each in data.partitions)
+        schedule = make_schedule_of(data, TrainConfig(batch_size=1))
+        parts = module.first_rows(data, schedule, True)
+        assert sum(rows for _, rows in parts) == tried
+        assert [partition for partition, _ in parts] == list(schedule.order(0))[: len(parts)]
 
 
-@pytest.mark.parametrize(("rare", "tried"), [(0.5, 8_000), (0.05, 10_000), (0.001, 16_384)])
-def test_the_trial_takes_more_rows_of_data_with_rare_labels(rare, tried):
-    data = make_data((40,) * 5)
-    data.partitions = tuple(replace(each, n_rows=8_000) for each in data.partitions)
-    (label,) = data.schema.label_columns
-    label = replace(label, counts=(round(40_000 * (1 - rare)), round(40_000 * rare)))
-    data.schema = replace(data.schema, label_columns=(label,))
-    schedule = make_schedule_of(data, TrainConfig(batch_size=1))
-    assert sum(rows for _, rows in module.first_rows(data, schedule, True)) == tried
+def test_the_trial_takes_more_rows_of_data_with_rare_labels():
+    for rare, tried in ((0.5, 8_000), (0.05, 10_000), (0.001, 16_384)):
+        data = make_data((40,) * 5)
+        data.partitions = tuple(replace(each, n_rows=8_000) for each in data.partitions)
+        (label,) = data.schema.label_columns
+        label = replace(label, counts=(round(40_000 * (1 - rare)), round(40_000 * rare)))
+        data.schema = replace(data.schema, label_columns=(label,))
+        schedule = make_schedule_of(data, TrainConfig(batch_size=1))
+        assert sum(rows for _, rows in module.first_rows(data, schedule, True)) == tried
 
 
 def test_rows_without_weight_cannot_tell():

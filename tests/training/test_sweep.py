@@ -100,19 +100,16 @@ def test_settings_that_diverge_are_dropped_first():
     assert result.best.report["step_size"] in (0.1, 0.2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_wrong_grids_are_refused():
+    for arguments, message in (
         ({"loss": []}, "loss must have at least one loss, not an empty list"),
         ({"loss": ["hinge", "squared"]}, "loss 'squared' cannot be compared with others"),
         ({"loss": ["hinge", "softmax"]}, "have different outputs"),
         ({"step_size": [0.1, 0.2], "preconditioner": "full"}, "need one of the updates"),
         ({"loss": ["hinge", "logistic"], "update": "arow"}, "several settings side by side need"),
-    ],
-)
-def test_wrong_grids_are_refused(arguments, message):
-    with pytest.raises(InputError, match=message):
-        sweep(make_data(), **arguments)
+    ):
+        with pytest.raises(InputError, match=message):
+            sweep(make_data(), **arguments)
 
 
 def test_a_sweep_that_is_stopped_before_it_learns_has_no_rows():

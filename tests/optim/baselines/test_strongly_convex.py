@@ -191,19 +191,16 @@ def test_a_row_that_outweighs_all_before_leaves_nothing_of_them():
     np.testing.assert_array_equal(learner.weights(state)[:, 0], [0.0, -1.0])
 
 
-@pytest.mark.parametrize(
-    ("loss", "expected"),
-    [
+def test_the_ball_that_holds_the_minimiser():
+    for loss, expected in (
         ("hinge", 10.0),
         ("ranking", 10.0),
         ("squared-hinge", 10.0),
         ("logistic", np.sqrt(200 * np.log(2))),
         ("multiclass-hinge", np.sqrt(200)),
         ("softmax", np.sqrt(200 * np.log(3))),
-    ],
-)
-def test_the_ball_that_holds_the_minimiser(loss, expected):
-    assert StronglyConvexBall(0.01, loss=LOSSES.make(loss)).ball(3) == pytest.approx(expected)
+    ):
+        assert StronglyConvexBall(0.01, loss=LOSSES.make(loss)).ball(3) == pytest.approx(expected)
 
 
 def test_a_floor_must_leave_room():
