@@ -6,6 +6,7 @@ import json
 import struct
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -86,60 +87,45 @@ def use():
     data.names(np.arange(N_FEATURES))
 
 
-def check_root(document):
-    forge(document)
-    with only_our_errors():
+DAMAGES = {
+    "root": (forge, mutated(ROOT)),
+    "partition": (partial(forge, ROOT), mutated(PARTITION)),
+    "bytes of the root": (partial(GENUINE.put, "zarr.json"), mutated_bytes(to_bytes(ROOT))),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_any_damage_is_refused_or_harmless(what):
+    damage, documents = DAMAGES[what]
+
+    @given(documents)
+    def check(document):
+        damage(document)
+        with only_our_errors():
+            use()
+
+    check()
+
+
+@given(
+    path=st.sampled_from(["X/indices", "X/indptr", "X/data", "var/feature", "var/name"]),
+    data=st.data(),
+)
+def test_any_damaged_chunk_is_refused_or_decodes_to_something_valid(path, data):
+    """Its checksum fits."""
+    chunk = data.draw(mutated_bytes(GENUINE.get(f"{PART}/{path}/c/0")))
+    with resealed(path, chunk), only_our_errors():
         use()
 
 
-def check_partition(document):
-    forge(ROOT, document)
-    with only_our_errors():
-        use()
-
-
-def check_root_bytes(data):
-    GENUINE.put("zarr.json", data)
-    with only_our_errors():
-        use()
-
-
-def check_chunk(path_and_chunk):
-    """Damaged chunks with checksums that fit decode to something valid, or are refused."""
-    with resealed(*path_and_chunk), only_our_errors():
-        use()
-
-
-def damaged_chunk(path):
-    return st.tuples(st.just(path), mutated_bytes(GENUINE.get(f"{PART}/{path}/c/0")))
-
-
-CHUNKS = ["X/indices", "X/indptr", "X/data", "var/feature", "var/name"]
-DAMAGES = [
-    (check_root, mutated(ROOT)),
-    (check_partition, mutated(PARTITION)),
-    (check_root_bytes, mutated_bytes(to_bytes(ROOT))),
-    (check_chunk, st.sampled_from(CHUNKS).flatmap(damaged_chunk)),
-]
-
-
-@pytest.mark.parametrize(("check", "damaged"), DAMAGES)
-def test_any_damage_is_refused_or_harmless(check, damaged):
-    given(damaged)(check)()
-
-
-@pytest.mark.parametrize("case", corpus("zarr_root.json"), ids=lambda case: case["broke"])
-def test_what_broke_the_root(case):
-    forge(changed(ROOT, case["path"], case["value"]))
-    with pytest.raises((CorruptionError, InputError), match=case["said"]), only_our_errors(False):
-        use()
-
-
-@pytest.mark.parametrize("case", corpus("zarr_partition.json"), ids=lambda case: case["broke"])
-def test_what_broke_a_partition(case):
-    forge(ROOT, changed(PARTITION, case["path"], case["value"]))
-    with pytest.raises(CorruptionError, match=case["said"]), only_our_errors(False):
-        use()
+@pytest.mark.parametrize("what", ["root", "partition"])
+def test_what_broke(what):
+    genuine = {"root": ROOT, "partition": PARTITION}[what]
+    for case in corpus(f"zarr_{what}.json"):
+        forge(**{what: changed(genuine, case["path"], case["value"])})
+        refused = pytest.raises((CorruptionError, InputError), match=case["said"])
+        with refused, only_our_errors(False):
+            use()
 
 
 @given(st.none() | st.lists(st.integers() | st.sampled_from([20, 40, 0, 10**400]), max_size=3))
@@ -206,6 +192,13 @@ def genuine_arrays():
 ARRAYS = genuine_arrays()
 
 
+def encoded(path, array, *filters):
+    """Arguments of `resealed`: an array as a chunk, and metadata with the codecs that decode it."""
+    codecs = [*filters, {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "blosc"}]
+    document = changed(PARTITION, f"consolidated_metadata metadata {path} codecs", codecs)
+    return path, bytes(blosc.compress(array, b"lz4", 5, blosc.NOSHUFFLE)), document
+
+
 @pytest.mark.parametrize(
     ("path", "entry", "value", "said"),
     [
@@ -228,13 +221,8 @@ def test_numbers_that_lie(path, entry, value, said):
     """Numbers that lead kernels astray are refused, although all checksums fit."""
     array = ARRAYS[path].copy()
     array[entry] = value
-    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "blosc"}]
-    document = changed(PARTITION, f"consolidated_metadata metadata {path} codecs", codecs)
-    chunk = bytes(blosc.compress(array, b"lz4", 5, blosc.NOSHUFFLE))
-    with (
-        resealed(path, chunk, document),
-        pytest.raises(CorruptionError, match=f"{PART}, {path}: .*{said}"),
-    ):
+    refused = pytest.raises(CorruptionError, match=f"{PART}, {path}: .*{said}")
+    with resealed(*encoded(path, array)), refused:
         use()
 
 
@@ -251,12 +239,7 @@ def test_numbers_that_lie(path, entry, value, said):
 )
 def test_decimals_that_lie(path, changes, said):
     genuine = decimals_codec(2)
-    first = {**genuine, "configuration": genuine["configuration"] | changes}
-    codecs = [first, {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "blosc"}]
-    document = changed(PARTITION, f"consolidated_metadata metadata {path} codecs", codecs)
-    chunk = bytes(blosc.compress(ARRAYS[path], b"lz4", 5, blosc.NOSHUFFLE))
-    with (
-        resealed(path, chunk, document),
-        pytest.raises(CorruptionError, match=f"{PART}, {path}: {said}"),
-    ):
+    decimals = {**genuine, "configuration": genuine["configuration"] | changes}
+    refused = pytest.raises(CorruptionError, match=f"{PART}, {path}: {said}")
+    with resealed(*encoded(path, ARRAYS[path], decimals)), refused:
         use()
