@@ -106,9 +106,8 @@ def test_labels_that_are_rounded_are_named(caplog):
     assert "such as 9007199254740992, are rounded" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("X", "y", "options", "message"),
-    [
+def test_wrong_arrays_are_named():
+    for X, y, options, message in (
         (np.ones(3), [1, 2, 3], {}, r"shape \(3,\); it must have two dimensions"),
         (np.ones((2, 2)), [1], {}, r"y has shape \(1,\) and X 2 rows"),
         (np.array([[1.0, np.nan], [1, 1]]), [1, 2], {}, "row 0, feature 1 is nan"),
@@ -122,8 +121,6 @@ def test_labels_that_are_rounded_are_named(caplog):
         (np.ones((1, 1)) * 1j, [1], {}, "it must hold real numbers"),
         (np.ones((2, 2)), ["a", None], {}, "both texts and other things"),
         (np.eye(2), [0, 1], {"query": [0.5, 1]}, "query has dtype float64"),
-    ],
-)
-def test_wrong_arrays_are_named(X, y, options, message):
-    with pytest.raises(InputError, match=message):
-        dataset_from_arrays(X, y, **options)
+    ):
+        with pytest.raises(InputError, match=message):
+            dataset_from_arrays(X, y, **options)

@@ -160,9 +160,8 @@ def test_number_of_features(storage, statistics):
 INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
+def test_bad_columns_and_entries_are_named(storage):
+    for changed, message in (
         ({"indices": None}, "there is no column 'indices' among"),
         ({"indices": pa.array(LABELS)}, "column 'indices' is double; needed is list<int>"),
         ({"indices": pa.array(VALUES, FLOATS)}, "column 'indices' is list<.*float"),
@@ -192,12 +191,10 @@ INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
             },
             "'indices' has 9223372036854775813, which int64",
         ),
-    ],
-)
-def test_bad_columns_and_entries_are_named(storage, changed, message):
-    put(storage, "x.parquet", columns(**changed), n_features=10)
-    with pytest.raises(InputError, match=rf"x\.parquet.*: {message}"):
-        ParquetDataset(storage.url).read(0)
+    ):
+        put(storage, "x.parquet", columns(**changed), n_features=10)
+        with pytest.raises(InputError, match=rf"x\.parquet.*: {message}"):
+            ParquetDataset(storage.url).read(0)
 
 
 @pytest.mark.parametrize("other", [{"weight": None}, {"label": pa.array(["a", "b", "a", "b"])}])

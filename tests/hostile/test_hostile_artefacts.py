@@ -104,11 +104,11 @@ def test_any_damage_is_refused_or_harmless(check, body):
     given(mutated(body))(check)()
 
 
-@pytest.mark.parametrize("case", corpus("model.json"), ids=lambda case: case["broke"])
-def test_what_broke_a_model(case):
-    MODEL.put("model.json", sealed(changed(MODEL_BODY, case["path"], case["value"])))
-    with pytest.raises(CorruptionError, match=case["said"]), only_our_errors(False):
-        use_model()
+def test_what_broke_a_model():
+    for case in corpus("model.json"):
+        MODEL.put("model.json", sealed(changed(MODEL_BODY, case["path"], case["value"])))
+        with pytest.raises(CorruptionError, match=case["said"]), only_our_errors(False):
+            use_model()
 
 
 def test_rows_of_a_pass_that_are_no_number():

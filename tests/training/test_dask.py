@@ -91,18 +91,6 @@ def test_events_of_a_run_on_a_cluster_can_be_copied_and_lose_the_client(schedule
     assert copies[0].run == replace(events[0].run, client=None)
 
 
-def test_a_state_that_is_too_large_for_this_process_stays_on_the_workers(
-    scheduler, data, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(workers, "MAX_GATHERED", 0)
-    streams = replace(STREAMS, average=True)
-    result = train(data, streams, client=scheduler)
-    assert result.model.digest == train(data, streams).model.digest
-    result.save(str(tmp_path / "model"), keep_state=False)
-    with pytest.raises(InputError, match="the state of this run stayed on the workers"):
-        result.save(str(tmp_path / "again"), keep_state=True)
-
-
 def test_no_slice_reads_a_shard_whose_merge_is_not_done(data, monkeypatch):
     """Merges that take their time: the tasks of both workers have begun long before."""
     merge = shard_store.merge_shard

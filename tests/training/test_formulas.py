@@ -365,29 +365,6 @@ def test_streams_count_in_full_where_squares_no_longer_grow(monkeypatch, update)
     np.testing.assert_allclose(weights, 1.0 + (1.0 - 3**-0.5) + 297e-5, atol=3e-4)
 
 
-@pytest.mark.parametrize(("labels", "balanced"), [("binary", False), ("multiclass", True)])
-def test_class_weights_multiply_the_weights_of_rows(labels, balanced):
-    data = make_data(labels=labels, weighted=True)
-    (column,) = data.schema.label_columns
-    per_class = {column.values[0]: 2.5}
-    if balanced:
-        counts = zip(column.values, column.counts, strict=True)
-        per_class = {value: data.n_rows / len(column.values) / count for value, count in counts}
-    parts = []
-    for number in range(len(data.partitions)):
-        rows = data.read(number)
-        factor = np.array([per_class.get(label, 1.0) for label in rows.labels[:, 0]])
-        parts.append(replace(rows, weights=(rows.weights * factor).astype(np.float32)))
-    config = TrainConfig(step_size=0.3, batch_size=9)
-    by_class = replace(config, class_weight="balanced" if balanced else per_class)
-    weights, by_rows, without = (
-        dense_weights(train(*run).model)
-        for run in ((data, by_class), (as_dataset(parts), config), (data, config))
-    )
-    np.testing.assert_allclose(weights, by_rows, rtol=1e-5, atol=1e-6)
-    assert not np.allclose(weights, without, atol=1e-4)
-
-
 @given(
     update=st.sampled_from(UPDATES),
     l1=st.sampled_from([0.0, 1e-3]),

@@ -207,6 +207,10 @@ def test_the_weights_of_a_stopped_run_stay_on_the_workers(scheduler, wide, expec
     unsaved = resume(folder, client=scheduler)
     assert isinstance(unsaved.coordinator.state, RemoteWeights), "the state came to this process"
     assert unsaved.digest == expected.digest
+    with pytest.raises(InputError, match="the state of this run stayed on the workers"):
+        unsaved.save(str(tmp_path / "with state"), keep_state=True)
+    unsaved.save(str(tmp_path / "without"), keep_state=False)
+    assert Model.load(tmp_path / "without").digest == expected.digest
 
 
 def test_relative_paths_are_those_of_this_process(scheduler, wide, expected, tmp_path, monkeypatch):
