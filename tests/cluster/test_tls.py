@@ -5,6 +5,7 @@ import contextlib
 import gc
 import json
 import os
+import sys
 import time
 import warnings
 
@@ -13,7 +14,7 @@ import distributed  # noqa: F401 (adds its defaults to the configuration)
 import pytest
 import trustme
 from click.testing import CliRunner
-from helpers.processes import dask_command, dask_scheduler, running, wait_for_port
+from helpers.processes import free_port, running, wait_for_port
 from tornado.ioloop import IOLoop
 
 from dadagrad import TrainConfig, ingest, open_dataset, train
@@ -69,13 +70,14 @@ def data(folder):
 @pytest.fixture(scope="module")
 def scheduler(certificates):
     """The host and port of a scheduler that requires TLS, and has a worker."""
-    variables = os.environ | certificates
-    options = ("--nthreads", "1", "--no-nanny", "--no-dashboard")
-    with dask_scheduler(variables) as address:
-        host = address.removeprefix("tcp://")
-        wait_for_port(int(address.rpartition(":")[2]))
-        with running(dask_command("worker", f"tls://{host}", *options), environment=variables):
-            yield host
+    variables, port = os.environ | certificates, free_port()
+    dask, worker = (sys.executable, "-m", "dask"), ("--nthreads", "1", "--no-nanny")
+    address = ("--host", "127.0.0.1", "--port", str(port))
+    with running([*dask, "scheduler", *address, "--no-dashboard"], environment=variables):
+        wait_for_port(port)
+        command = [*dask, "worker", f"tls://127.0.0.1:{port}", *worker, "--no-dashboard"]
+        with running(command, environment=variables):
+            yield f"127.0.0.1:{port}"
 
 
 @contextlib.contextmanager

@@ -46,20 +46,6 @@ def run_python(*arguments, code=0, **options):
     return done
 
 
-def dask_command(*arguments):
-    """The `dask` of this Python."""
-    return [sys.executable, "-m", "dask", *arguments]
-
-
-@contextlib.contextmanager
-def dask_scheduler(environment=None):
-    """The address of a scheduler on the loopback interface; it may take a moment to listen."""
-    port = str(free_port())
-    options = ("--host", "127.0.0.1", "--port", port, "--no-dashboard")
-    with running(dask_command("scheduler", *options), environment=environment):
-        yield f"tcp://127.0.0.1:{port}"
-
-
 def local_cluster(n_workers, **options):
     """Dask's own cluster of this machine, with workers of one thread and no dashboard."""
     from distributed import LocalCluster

@@ -5,10 +5,17 @@ from helpers.cluster_processes import Cluster, Nursery
 from helpers.processes import local_cluster
 
 
+@pytest.fixture(scope="package")
+def nursery(tmp_path_factory):
+    """Starts processes of `dask`."""
+    with Nursery(tmp_path_factory.mktemp("nursery")) as made:
+        yield made
+
+
 @pytest.fixture(scope="module")
-def scheduler(tmp_path_factory):
+def scheduler(nursery):
     """The address of a scheduler of its own process, with two workers of theirs."""
-    with Nursery(tmp_path_factory.mktemp("nursery")) as nursery, Cluster(nursery, 2) as cluster:
+    with Cluster(nursery, 2) as cluster:
         yield cluster.address
 
 

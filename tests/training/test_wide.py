@@ -1,14 +1,12 @@
 """Models wider than a worker's memory, and the partitions that a worker keeps."""
 
 import os
-import sys
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.processes import dask_command, dask_scheduler, running
+from helpers.cluster_processes import Cluster
 from helpers.training_cases import bits, make_data
 from helpers.wide_cases import kept, peak_memory, set_cache, write_wide
 
@@ -23,16 +21,11 @@ CONFIG = TrainConfig(step_size=0.3, batch_size=500)
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """A scheduler, and a worker with little memory that a nanny watches."""
-    limited = ("--nthreads", "1", "--memory-limit", str(LIMIT), "--no-dashboard")
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
-    environment = os.environ | {"PYTHONPATH": paths}  # what it is asked is in a module here
-    with (
-        dask_scheduler() as address,
-        running(dask_command("worker", address, *limited), environment=environment),
-    ):
-        yield address
+def cluster(nursery):
+    """The address of a scheduler, and a worker with little memory that a nanny watches."""
+    with Cluster(nursery) as made:
+        made.add_worker("--memory-limit", str(LIMIT), nanny=True)
+        yield made.address
 
 
 @pytest.fixture(scope="module")
