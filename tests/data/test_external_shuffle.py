@@ -66,6 +66,39 @@ def test_every_order_is_equally_likely(queried):
     assert chi_square < 49.7  # 23 degrees of freedom: a chance of 0.001, and the seeds are fixed
 
 
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=25),
+    run_rows=st.integers(1, 12),
+    partition_nnz=st.integers(1, 40),
+    shuffle=st.none() | st.integers(0, 3),
+)
+def test_no_partition_cuts_a_query(lengths, run_rows, partition_nnz, shuffle):
+    queries = np.repeat(np.arange(len(lengths)), lengths)
+
+    def collect(size, nnz, run_bytes):
+        """Partitions of rows of one entry each, labelled by their numbers."""
+        starts = range(0, len(queries), size)
+        pieces = [(start, queries[start : start + size]) for start in starts]
+        blocks = [replace(make_block([1] * len(q), start), queries=q) for start, q in pieces]
+        return partitions(blocks, seed=shuffle, run_bytes=run_bytes, nnz=nnz)
+
+    parts = collect(run_rows, partition_nnz, 1)
+    rows = np.concatenate([part.labels[:, 0] for part in parts]).astype(int)
+    np.testing.assert_array_equal(np.sort(rows), np.arange(len(queries)))
+    # The rows of a query are neighbours, in their order, in one partition.
+    holders = [set(part.queries.tolist()) for part in parts]
+    assert sum(map(len, holders)) == len(set().union(*holders)) == len(lengths)
+    assert all(part.n_rows for part in parts)
+    met = queries[rows]
+    assert np.count_nonzero(np.diff(met)) == len(lengths) - 1
+    assert (np.diff(rows)[np.diff(met) == 0] == 1).all()
+    if shuffle is None:
+        np.testing.assert_array_equal(rows, np.arange(len(queries)))
+    # The order does not depend on runs and partitions.
+    whole = np.concatenate([part.queries for part in collect(1000, 1000, 1 << 30)])
+    np.testing.assert_array_equal(met, whole)
+
+
 def test_only_large_data_goes_to_files_which_have_no_names(tmp_path, monkeypatch):
     """Files without names go with the process, however it ends."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dadagrad.data.dataset import MemoryDataset, Schema
-from dadagrad.data.labels import LabelCollector
 from dadagrad.data.rows import Rows
 from dadagrad.training.engines.dask import tasks as dask_tasks
 from dadagrad.training.engines.dask.partition_cache import PartitionCache
@@ -28,16 +26,12 @@ def hashed_rows(seed, n_rows, words, bits):
 
 def write_wide(folder, bits, partitions, n_rows, words=50):
     """A dataset of such rows; its URL."""
-    from helpers.zarr_cases import (
-        write_zarr,  # here: processes import this module from its folder alone
-    )
+    # Workers of little memory import this module, and not these.
+    from helpers.training_cases import as_dataset
+    from helpers.zarr_cases import write_zarr
 
-    all_rows = [hashed_rows(number, n_rows, words, bits) for number in range(partitions)]
-    collector = LabelCollector()
-    for rows in all_rows:
-        collector.encode(rows.labels)
-    schema = Schema(1 << bits, collector.settle().columns)
-    return write_zarr(MemoryDataset(all_rows, schema), folder)
+    parts = [hashed_rows(number, n_rows, words, bits) for number in range(partitions)]
+    return write_zarr(as_dataset(parts, 1 << bits), folder)
 
 
 def peak_memory():

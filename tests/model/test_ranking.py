@@ -23,8 +23,6 @@ from dadagrad import (
     predict,
     train,
 )
-from dadagrad.data.blocks import Block
-from dadagrad.data.external_shuffle import ExternalShuffle
 from dadagrad.model.ranking import RankingScores, ndcg
 
 TRUTH = np.random.default_rng(77).normal(size=12)
@@ -187,47 +185,6 @@ def test_rows_of_a_query_are_put_together():
     np.testing.assert_array_equal(np.concatenate([part.labels[:, 0] for part in parts]), y[order])
     for one, other in pairwise(parts):
         assert one.queries[-1] != other.queries[0]
-
-
-query_lengths = st.lists(st.integers(1, 9), min_size=1, max_size=25)
-
-
-def collected(queries, run_rows, partition_nnz, shuffle):
-    """The partitions of rows of one entry each, labelled by their numbers."""
-    rows = ExternalShuffle(seed=shuffle, run_bytes=1 if run_rows < 12 else 1 << 40)
-    for start in range(0, len(queries), run_rows):
-        part = queries[start : start + run_rows]
-        labels = np.arange(start, start + len(part), dtype=float)[:, None]
-        ids = np.zeros(len(part), np.int64)
-        rows.append(Block(np.arange(len(part) + 1), ids, None, labels, queries=part))
-    rows.finish()
-    bounds = rows.bounds(partition_nnz)
-    return [rows.read(bounds, number) for number in range(bounds.shape[1] - 1)]
-
-
-@given(
-    lengths=query_lengths,
-    run_rows=st.integers(1, 12),
-    partition_nnz=st.integers(1, 40),
-    shuffle=st.none() | st.integers(0, 3),
-)
-def test_no_partition_cuts_a_query(lengths, run_rows, partition_nnz, shuffle):
-    queries = np.repeat(np.arange(len(lengths)), lengths)
-    parts = collected(queries, run_rows, partition_nnz, shuffle)
-    rows = np.concatenate([part.labels[:, 0] for part in parts]).astype(int)
-    np.testing.assert_array_equal(np.sort(rows), np.arange(len(queries)))
-    # The rows of a query are neighbours, in their order, in one partition.
-    holders = [set(part.queries.tolist()) for part in parts]
-    assert sum(map(len, holders)) == len(set().union(*holders)) == len(lengths)
-    assert all(part.n_rows for part in parts)
-    met = queries[rows]
-    assert np.count_nonzero(np.diff(met)) == len(lengths) - 1
-    assert (np.diff(rows)[np.diff(met) == 0] == 1).all()
-    if shuffle is None:
-        np.testing.assert_array_equal(rows, np.arange(len(queries)))
-    # The order does not depend on runs and partitions.
-    whole = np.concatenate([part.queries for part in collected(queries, 1000, 1000, shuffle)])
-    np.testing.assert_array_equal(met, whole)
 
 
 @pytest.mark.parametrize(("shuffle", "workers"), [(None, 1), (3, 2)])

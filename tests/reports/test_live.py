@@ -126,10 +126,10 @@ def test_an_address_is_this_machine_unless_it_names_another():
         assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["data.zarr", "1.2.3.4:99999", "http://x:80", ""])
-def test_wrong_addresses_are_refused(text):
-    with pytest.raises(InputError, match="give HOST:PORT"):
-        parse_address(text)
+def test_wrong_addresses_are_refused():
+    for text in ("data.zarr", "1.2.3.4:99999", "http://x:80", ""):
+        with pytest.raises(InputError, match="give HOST:PORT"):
+            parse_address(text)
     taken = Dashboard()
     with pytest.raises(InputError, match="give another HOST:PORT"):
         Dashboard(taken.url.removeprefix("http://").rstrip("/"))

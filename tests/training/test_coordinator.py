@@ -10,7 +10,7 @@ from helpers.training_cases import (
     new_coordinator,
     state_bytes,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadagrad import TrainConfig
@@ -93,6 +93,7 @@ def test_no_more_partitions_are_open_than_needed_and_all_are_closed(config, pref
         assert opened == 12 * config.passes
 
 
+@settings(max_examples=6)
 @given(st.integers(2, 40), st.integers(1, 4), st.integers(0, 100))
 def test_streams_that_end_partitions_have_few_of_them_open(n_streams, prefetch, seed):
     """In each round a stream learns from several partitions: it ends them before others begin."""

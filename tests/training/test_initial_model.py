@@ -134,12 +134,11 @@ def test_settings_that_a_state_cannot_change_are_refused():
         train(make_data(n_features=61), initial_model=result)
 
 
-def test_later_days_of_svmlight_may_have_new_features(tmp_path, monkeypatch):
+def test_later_days_of_svmlight_may_have_new_features(tmp_path):
     for day, lines in enumerate(["1 1:1 3:2\n-1 2:1\n", "1 1:1 7:2\n-1 2:1 5:1\n"]):
         (tmp_path / f"{day}.svm").write_text(lines)
         ingest(str(tmp_path / f"{day}.svm"), str(tmp_path / f"{day}.zarr"))
     days = [str(tmp_path / f"{day}.zarr") for day in range(2)]
-    for settings_ in ({"l1": 1e-3}, {"update": "mirror-descent", "l2": 0.1}):
-        result = train(days[0], step_size=0.3, **settings_)
-        after = train(days[1], initial_model=result)
-        assert after.model.digest == train(days, step_size=0.3, **settings_).model.digest
+    for config in ({"l1": 1e-3}, {"update": "mirror-descent", "l2": 0.1}):
+        after = train(days[1], initial_model=train(days[0], step_size=0.3, **config))
+        assert after.model.digest == train(days, step_size=0.3, **config).model.digest
