@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from dadagrad.optim.regularizers import ElasticBox, L1Ball, Regularizer
+from dadagrad.optim.regularizers import ElasticBox, Regularizer
 from helpers.update_cases import seeds
 
 N_FEATURES = 6
@@ -176,10 +176,6 @@ class Case:
         low, high = self.regularizer.low, self.regularizer.high
         return max(low, -self.reach), min(high, self.reach)
 
-    @property
-    def radius(self):
-        return self.regularizer.radius if isinstance(self.regularizer, L1Ball) else np.inf
-
     def holds(self, w):
         return bool(np.isfinite(self.regularizer.value(w)))
 
@@ -189,7 +185,6 @@ CASES = {
     "l1": Case(ElasticBox(l1=0.05)),
     "box": Case(ElasticBox(low=-0.5, high=1.0)),
     "l1 and box": Case(ElasticBox(l1=0.05, low=-1.0, high=1.0)),
-    "l1 ball": Case(L1Ball(1.5)),
 }
 
 
@@ -263,7 +258,7 @@ def best_fixed(losses, case):
     # Variables: positive and negative parts of the weights, then the loss of each step.
     cost = np.full(2 * n, n_steps * case.l1)
     bounds = [(0.0, high)] * n + [(0.0, -low)] * n
-    rows, sides = [np.r_[np.ones(2 * n)]], [min(case.radius, 1e6)]
+    rows = sides = None
     if kind == "linear":
         cost = cost + np.r_[x.sum(0), -x.sum(0)]
     else:
@@ -272,14 +267,12 @@ def best_fixed(losses, case):
         signed = -y[:, None] * x if kind == "hinge" else x
         offset = -np.ones(n_steps) if kind == "hinge" else y
         halves = np.c_[signed, -signed]
-        rows = [np.r_[rows[0], np.zeros(n_steps)], np.c_[halves, -np.eye(n_steps)]]
-        sides = [*sides, *offset]
+        rows, sides = np.c_[halves, -np.eye(n_steps)], offset
         if kind == "absolute":
-            rows.append(np.c_[-halves, -np.eye(n_steps)])
-            sides = [*sides, *-offset]
-    found = linprog(cost, np.vstack(rows), sides, bounds=bounds)
+            rows, sides = np.r_[rows, np.c_[-halves, -np.eye(n_steps)]], np.r_[sides, -offset]
+    found = linprog(cost, rows, sides, bounds=bounds)
     assert found.success, found.message
-    return _inside(found.x[:n] - found.x[n : 2 * n], case)
+    return np.clip(found.x[:n] - found.x[n : 2 * n], low, high)  # without rounding errors
 
 
 def _best_logistic(losses, case):
@@ -294,20 +287,8 @@ def _best_logistic(losses, case):
         return value, np.r_[slope, -slope] + n_steps * case.l1
 
     bounds = [(0.0, high)] * n + [(0.0, -low)] * n
-    if np.isinf(case.radius):
-        found = minimize(objective, np.zeros(2 * n), jac=True, bounds=bounds, method="L-BFGS-B")
-    else:
-        ball = {"type": "ineq", "fun": lambda parts: case.radius - parts.sum()}
-        found = minimize(
-            objective, np.zeros(2 * n), jac=True, bounds=bounds, constraints=[ball], method="SLSQP"
-        )
-    return _inside(found.x[:n] - found.x[n:], case)
-
-
-def _inside(w, case):
-    """`w` without the rounding errors of a solver."""
-    w = np.clip(w, *case.box)
-    return w * min(1.0, case.radius / max(np.abs(w).sum(), 1e-300)) if case.radius < np.inf else w
+    found = minimize(objective, np.zeros(2 * n), jac=True, bounds=bounds, method="L-BFGS-B")
+    return np.clip(found.x[:n] - found.x[n:], low, high)
 
 
 def must_be_below(regret, bound, what=""):
