@@ -18,13 +18,12 @@ from examples.papers.record import Options, Outcome
 
 def make(name):
     """The outcome of an experiment at a small size."""
-    outcome = importlib.import_module(f"examples.papers.{name}").run(Options(quick=True))
-    return outcome
+    return importlib.import_module(f"examples.papers.{name}").run(Options(quick=True))
 
 
-def rows(outcome, table=0):
-    """Rows of a table by column."""
-    found = outcome.tables[table]
+def rows(outcome):
+    """Rows of the first table by column."""
+    found = outcome.tables[0]
     return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
 

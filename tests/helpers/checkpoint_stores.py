@@ -15,10 +15,10 @@ def memory_url():
     return f"memory://{uuid4().hex}"
 
 
-def snapshot(step, size=200):
+def snapshot(step):
     rng = np.random.default_rng(step)
     arrays = {
-        "sums": rng.normal(size=(size, 2)).astype(np.float32),
+        "sums": rng.normal(size=(200, 2)).astype(np.float32),
         "counts": rng.integers(0, 9, 7),
         "t": np.array(float(step)),
     }

@@ -56,10 +56,10 @@ def nested(depth):
 
 
 @st.composite
-def mutated(draw, document, most=3):
-    """`document`, plain JSON, with one to `most` values replaced, left out, doubled or swapped."""
+def mutated(draw, document):
+    """`document`, plain JSON, with one to three values replaced, left out, doubled or swapped."""
     document = copy.deepcopy(document)
-    for _ in range(draw(st.integers(1, most))):
+    for _ in range(draw(st.integers(1, 3))):
         found = list(paths(document))
         if not found:
             break

@@ -42,9 +42,9 @@ class Linear(Loss):
         return labels + 0.0 * scores
 
 
-def learner_of(text, loss="hinge", step_size=0.3):
+def learner_of(text, loss="hinge"):
     """The learner of a text, bound to a loss."""
-    return UPDATES.make(text).bind(loss=LOSSES.make(loss), step_size=step_size)
+    return UPDATES.make(text).bind(loss=LOSSES.make(loss), step_size=0.3)
 
 
 def draw_rows(seed, n_rows, n_features, n_outputs=1, task="binary"):

@@ -16,9 +16,9 @@ from dadagrad.optim.regularizers import (
 from dadagrad.optim.regularizers.base import block_lengths
 
 
-def draw_prox(seed, shape=(8, 2), spread=1.0):
-    """A center with zeros and ties, a curvature over 2 * spread decades, and a scale."""
-    rng = np.random.default_rng(seed)
+def draw_prox(seed, spread=1.0):
+    """(8, 2) of a center with zeros and ties, a curvature over 2 * spread decades, and a scale."""
+    rng, shape = np.random.default_rng(seed), (8, 2)
     center = rng.normal(size=shape) * 2
     center[rng.random(shape) < 0.1] = 0.0
     if rng.random() < 0.3:

@@ -90,9 +90,9 @@ def digest(process, seconds=60.0):
     return str(result["digest"])
 
 
-def refusal(process, seconds=60.0):
+def refusal(process):
     """The message of a process that ends with exit code 2 and one line that says why."""
-    code = process.wait(seconds)
+    code = process.wait(60.0)
     assert code == 2, (code, process.text())
     assert process.out.read_text() == ""
     lines = process.log.read_text().splitlines()

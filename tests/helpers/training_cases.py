@@ -55,7 +55,6 @@ def make_data(
     n_features=N_FEATURES,
     weighted=False,
     entries=8,
-    scale=1.0,
 ):
     """One partition for each of `sizes`; rows of 0 to `entries` features, few of them common.
 
@@ -72,7 +71,7 @@ def make_data(
                 n_features, rng.integers(0, entries + 1), False, popularity / popularity.sum()
             )
             chosen.sort()
-            value = (scale * rng.normal(size=len(chosen))).astype(np.float32)
+            value = rng.normal(size=len(chosen)).astype(np.float32)
             ids.append(chosen)
             values.append(value)
             counts.append(len(chosen))

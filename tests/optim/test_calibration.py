@@ -26,10 +26,12 @@ def histogram_of(scores, labels, share=1, weights=(), t=ALIKE):
     return histogram / max(t, 1.0) ** 3
 
 
-def scores_and_labels(n_rows, slope=3.0):
+@pytest.fixture
+def scored():
+    """Scores, and labels of which they say the chances."""
     random = np.random.default_rng(0)
-    scores = random.normal(0.3, 1.0, n_rows)
-    return scores, random.random(n_rows) < expit(slope * scores - 0.7)
+    scores = random.normal(0.3, 1.0, 4_000)
+    return scores, random.random(4_000) < expit(3.0 * scores - 0.7)
 
 
 @given(st.floats(2.0**-9, 2.0**13), st.sampled_from([-1.0, 1.0]))
@@ -44,16 +46,16 @@ def test_bins_take_every_score():
     assert histogram_of(scores, np.ones(6)).sum() == pytest.approx(6.0)
 
 
-def test_platt_is_the_logistic_regression_of_labels_on_scores():
-    scores, labels = scores_and_labels(4_000)
+def test_platt_is_the_logistic_regression_of_labels_on_scores(scored):
+    scores, labels = scored
     fitted = Platt().fit(histogram_of(scores, labels))
     exact = LogisticRegression(C=np.inf).fit(scores[:, None], labels)
     assert fitted.slope == pytest.approx(exact.coef_[0, 0], rel=0.02)
     assert fitted.offset == pytest.approx(exact.intercept_[0], abs=0.02)
 
 
-def test_isotonic_is_that_of_scikit_learn():
-    scores, labels = scores_and_labels(4_000)
+def test_isotonic_is_that_of_scikit_learn(scored):
+    scores, labels = scored
     fitted = Isotonic().fit(histogram_of(scores, labels))
     exact = IsotonicRegression(out_of_bounds="clip").fit(scores, labels)
     tried = np.linspace(-2.0, 2.0, 41)

@@ -16,9 +16,9 @@ from dadagrad.training.worker.partition_reader import Loader
 CASES = [("dual-averaging", "binary"), ("mirror-descent", "multiclass"), ("ftrl", "real")]
 
 
-def choose(data, config, threads=1):
+def choose(data, config):
     problem, schedule = problem_of(data, config), make_schedule_of(data, config)
-    return choose_step_size(data, problem, schedule, threads, Loader(data)).step_size
+    return choose_step_size(data, problem, schedule, 1, Loader(data)).step_size
 
 
 def grid_of(data, labels):

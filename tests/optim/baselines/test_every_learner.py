@@ -35,9 +35,9 @@ learners = st.sampled_from(LEARNERS)
 many = settings(max_examples=250)
 
 
-def rows_for(learner, seed, n_rows=10):
+def rows_for(learner, seed):
     task = learner.loss.task if isinstance(learner, PassiveAggressive) else "binary"
-    return draw_rows(seed, n_rows, N_FEATURES, N_OUTPUTS, task)
+    return draw_rows(seed, 10, N_FEATURES, N_OUTPUTS, task)
 
 
 def assert_same_bits(one, other):
