@@ -30,15 +30,8 @@ def imdb(tmp_path_factory):
             lines[split].append(f"{label}\t{text}")
     for split, path in files.items():
         path.write_text("".join(lines[split]), encoding="utf-8")
-        dadagrad.ingest(
-            str(path),
-            str(folder / split),
-            ngrams=2,
-            hash_bits=21,
-            binary=True,
-            norm="l2",
-            shuffle=0,
-        )
+        options = {"ngrams": 2, "hash_bits": 21, "binary": True, "norm": "l2", "shuffle": 0}
+        dadagrad.ingest(str(path), str(folder / split), **options)
     return folder
 
 

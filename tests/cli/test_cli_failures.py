@@ -269,7 +269,5 @@ def test_a_command_that_was_killed_before_leaves_nothing(run, places, tmp_path):
     model.mkdir()
     (model / "model.part").touch()
     assert run("train", places.train, "--model", model, "--step-size", "0.1").code == 0
-    assert sorted(path.name.partition("-")[0] for path in model.iterdir()) == [
-        "model.json",
-        "parts",
-    ]
+    names = sorted(path.name.partition("-")[0] for path in model.iterdir())
+    assert names == ["model.json", "parts"]

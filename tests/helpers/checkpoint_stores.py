@@ -27,17 +27,13 @@ def snapshot(step):
 
 def same(left, right):
     """Equal bit for bit; NaN in the JSON compares by its text."""
-    return (
-        left.step == right.step
-        and repr(left.meta) == repr(right.meta)
-        and left.arrays.keys() == right.arrays.keys()
-        and all(
-            left.arrays[key].tobytes() == right.arrays[key].tobytes()
-            and left.arrays[key].dtype == right.arrays[key].dtype
-            and left.arrays[key].shape == right.arrays[key].shape
-            for key in left.arrays
-        )
-    )
+    return bits_of(left) == bits_of(right)
+
+
+def bits_of(snapshot):
+    arrays = snapshot.arrays.items()
+    bits = {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays}
+    return snapshot.step, repr(snapshot.meta), bits
 
 
 def orphans(url):

@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -164,13 +165,8 @@ def new_coordinator(data, config, chunk_rows=7, **options):
 
 def gone_on_from(save, data, config, seed=None, **options):
     """A run from `save` to its end."""
-    again = Coordinator(
-        problem_of(data, config),
-        make_schedule_of(data, config),
-        save.state,
-        place=save.place,
-        **options,
-    )
+    problem, schedule = problem_of(data, config), make_schedule_of(data, config)
+    again = Coordinator(problem, schedule, save.state, place=save.place, **options)
     driven = ByHand(data, again, seed).run()
     assert driven.complete
     assert not driven.open
@@ -228,26 +224,13 @@ class ByHand:
                     assert reading not in self.open
                     self.open[reading] = partition
                     self.most_open = max(self.most_open, len(self.open))
-                    self.waiting.append(lambda v=reading: Opened(v))
+                    self.waiting.append(partial(Opened, reading))
                 case Compute(task, (slice_,), given):
                     if isinstance(given, SharedFeatures):
                         at_once = self.rng is not None and self.rng.random() < 0.5
                         vocabulary = self.data.read(slice_.partition).vocabulary
                         given = given.send(vocabulary, None) if at_once else given
-                    self.waiting.append(
-                        lambda t=task, p=slice_, g=given: Computed(
-                            t,
-                            (
-                                compute(
-                                    self.coordinator.problem,
-                                    self.data.read(self.open[p.reading]),
-                                    p,
-                                    g,
-                                    f"partition {p.partition}",
-                                ),
-                            ),
-                        )
-                    )
+                    self.waiting.append(partial(self._computed, task, slice_, given))
                 case Merge(merge):
                     self.waiting.append(lambda m=merge: m() or Merged())
                 case Close(reading):
@@ -256,6 +239,10 @@ class ByHand:
                     self.log[-1] = replace(instruction, state=instruction.state.copy())
                 case Finish(complete):
                     self.complete = complete
+
+    def _computed(self, task, slice_, given):
+        rows, place = self.data.read(self.open[slice_.reading]), f"partition {slice_.partition}"
+        return Computed(task, (compute(self.coordinator.problem, rows, slice_, given, place),))
 
     def saves(self):
         return [entry for entry in self.log if isinstance(entry, Save)]
@@ -274,14 +261,6 @@ def bits(result):
 
 
 def metrics_bytes(coordinator):
-    metrics = coordinator.metrics
-    return (
-        metrics.rows,
-        metrics.entries,
-        metrics.weight,
-        metrics.loss.tobytes(),
-        metrics.mistakes.tobytes(),
-        metrics.histogram.tobytes(),
-        coordinator.place.steps,
-        coordinator.place.cursor,
-    )
+    metrics, place = coordinator.metrics, coordinator.place
+    arrays = [each.tobytes() for each in (metrics.loss, metrics.mistakes, metrics.histogram)]
+    return metrics.rows, metrics.entries, metrics.weight, *arrays, place.steps, place.cursor

@@ -115,11 +115,8 @@ def test_the_json_has_the_same_numbers_as_an_evaluation(table, tmp_path):
     model = Model.load(tmp_path / "model")
     report(str(tmp_path / "model"), tmp_path / "report.json", holdout=table)
     plain = json.loads((tmp_path / "report.json").read_text())
-    assert (plain["format"], plain["version"], plain["status"]) == (
-        "dadagrad-report",
-        1,
-        "complete",
-    )
+    kind = plain["format"], plain["version"], plain["status"]
+    assert kind == ("dadagrad-report", 1, "complete")
     measured = evaluate(model, table)
     held = plain["holdout"]
     for name in ("error", "auc", "pr_auc", "f1", "log_loss", "calibration_error"):

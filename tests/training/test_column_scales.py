@@ -42,12 +42,8 @@ def in_units(data, units):
     """The same rows with columns that are multiplied by `units`."""
     parts = [data.read(number) for number in range(len(data.partitions))]
     factors = [units[rows.vocabulary][rows.indices].astype(np.float32) for rows in parts]
-    return as_dataset(
-        [
-            replace(rows, values=rows.values * factor)
-            for rows, factor in zip(parts, factors, strict=True)
-        ]
-    )
+    pairs = zip(parts, factors, strict=True)
+    return as_dataset([replace(rows, values=rows.values * factor) for rows, factor in pairs])
 
 
 def all_columns(sizes, labels="binary"):

@@ -246,18 +246,13 @@ def test_an_address_without_a_scheduler_is_refused(data, scheduler, tmp_path):
             (worker, 5, "a Dask worker answers"),
         ):
             announced = []
+            options = {"checkpoints": str(tmp_path / "run"), "messages": announced.append}
             begun = time.monotonic()
             with (
                 dask.config.set({"dadagrad.connect-timeout": seconds}),
                 pytest.raises(InputError, match=rf"no Dask scheduler answers at.* \({reason}"),
             ):
-                train(
-                    data,
-                    replace(CONFIG, step_size="auto"),
-                    client=address,
-                    checkpoints=str(tmp_path / "run"),
-                    messages=announced.append,
-                )
+                train(data, CONFIG, client=address, step_size="auto", **options)
             assert time.monotonic() - begun < 8
             assert not announced
     assert not (tmp_path / "run").exists()

@@ -352,17 +352,9 @@ def test_streams_count_in_full_where_squares_no_longer_grow(monkeypatch, update)
     values, labels = np.ones(300, np.float32), np.full((300, 1), 1e9)
     values[::100] = 1e5
     data = as_dataset([Rows.from_csr(np.arange(301), np.zeros(300, int), values, labels)])
-    config = TrainConfig(
-        loss="absolute",
-        update=update,
-        step_size=1.0,
-        streams=3,
-        average=False,
-        fit_intercept=False,
-        scale_columns=False,
-    )
-    weights = train(data, config).model.weights
-    np.testing.assert_allclose(weights, 1.0 + (1.0 - 3**-0.5) + 297e-5, atol=3e-4)
+    plain = {"average": False, "fit_intercept": False, "scale_columns": False}
+    run = train(data, loss="absolute", update=update, step_size=1.0, streams=3, **plain)
+    np.testing.assert_allclose(run.model.weights, 1.0 + (1.0 - 3**-0.5) + 297e-5, atol=3e-4)
 
 
 @given(

@@ -105,16 +105,9 @@ class TestRefused:
         rows = data.read(1)
         first = rows.indptr[11]
         rows.values[first : rows.indptr[12]] = 3e38
-        config = replace(
-            CONFIG,
-            loss="squared",
-            shuffle=False,
-            partitions_per_batch=1,
-            scale_columns=False,
-            **mode,
-        )
+        plain = {"shuffle": False, "partitions_per_batch": 1, "scale_columns": False}
         with pytest.raises(TrainingError, match=f"partition part-00001: the {culprit}"):
-            train(data, config)
+            train(data, CONFIG, loss="squared", **plain, **mode)
 
     @pytest.mark.parametrize(
         "settings",
@@ -126,12 +119,8 @@ class TestRefused:
             train(make_data(), CONFIG, **settings)
 
     def test_numbers_of_numpy_are_numbers(self):
-        settings = {
-            "threads": np.int64(2),
-            "memory": np.int32(10**9),
-            "save_seconds": np.float32(2),
-        }
-        assert train(make_data(), CONFIG, **settings).complete
+        numbers = {"memory": np.int32(10**9), "save_seconds": np.float32(2)}
+        assert train(make_data(), CONFIG, threads=np.int64(2), **numbers).complete
 
     @pytest.mark.parametrize(
         "settings",

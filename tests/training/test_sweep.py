@@ -82,14 +82,10 @@ def test_a_grid_of_one_is_a_run():
 def test_settings_are_compared_on_other_data():
     data, other = make_data(SIZES), make_data((150,), seed=9)
     result = sweep(data, step_size=[0.01, 0.3], l1=[0.0, 1e-2], holdout=other)
-    alone = {
-        row["l1"]: evaluate(train(data, step_size=row["step_size"], l1=row["l1"]).model, other)[
-            "loss"
-        ]
-        for row in result.path
-    }
-    assert {row["l1"]: row["holdout"]["loss"] for row in result.path} == alone
-    assert result.best.report["holdout"]["loss"] == min(alone.values())
+    settings = [{name: row[name] for name in ("step_size", "l1")} for row in result.path]
+    alone = [evaluate(train(data, **each).model, other)["loss"] for each in settings]
+    assert [row["holdout"]["loss"] for row in result.path] == alone
+    assert result.best.report["holdout"]["loss"] == min(alone)
     assert result.best.report["rows"] == sum(SIZES)
 
 
