@@ -44,14 +44,8 @@ def reviews(tmp_path_factory):
 
 def shell(script, folder, variables):
     """Standard output of a script, which must succeed."""
-    answer = subprocess.run(
-        ["bash", "-ec", script],
-        cwd=folder,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    options = {"capture_output": True, "text": True, "timeout": 100}
+    answer = subprocess.run(["bash", "-ec", script], cwd=folder, env=variables, **options)
     assert answer.returncode == 0, answer.stderr
     return answer.stdout
 
@@ -142,11 +136,8 @@ def test_the_services_of_compose(services, reviews, tmp_path, monkeypatch):
         for name in ("store", "scheduler", "worker"):
             command, more = processes(services[name], places, keys)
             variables = environment(tmp_path, **more)
-            stack.enter_context(
-                running(
-                    command, environment=variables, log=tmp_path / f"{name}.log", folder=tmp_path
-                )
-            )
+            options = {"log": tmp_path / f"{name}.log", "folder": tmp_path}
+            stack.enter_context(running(command, environment=variables, **options))
             if name != "worker":
                 wait_for_port(store if name == "store" else scheduler)
         command, more = processes(services["train"], places, keys)

@@ -58,18 +58,11 @@ def compiled_slopes(loss, scores, labels):
             slopes[row] = compiled_slope(loss.code, kernel_parameter(loss), score, label)
         return slopes
     n_rows, n_classes = scores.shape
-    right = np.where((labels > 0).any(axis=1), labels.argmax(axis=1), 7.0)
+    columns, classes = np.zeros(n_classes, np.int64), np.arange(n_classes, dtype=float)
+    right = np.where((labels > 0).any(axis=1), labels.argmax(axis=1), 7.0)[:, None]
     for row in range(n_rows):
-        kernels._fill_coupled(
-            loss.code,
-            n_classes,
-            np.zeros(n_classes, np.int64),
-            np.arange(n_classes, dtype=float),
-            right[:, None],
-            row,
-            scores[row],
-            slopes[row],
-        )
+        of_row = row, scores[row], slopes[row]
+        kernels._fill_coupled(loss.code, n_classes, columns, classes, right, *of_row)
     return slopes
 
 

@@ -129,19 +129,13 @@ def test_a_penalty_of_strength_0_is_none(kind, name, seed):
     assert_alike(updates, draw_gradients(seed, WIDE, n_steps=6, density=0.3), 1e-9)
 
 
-@given(
-    kind=preconditioners,
-    name=updates,
-    regularizer=st.sampled_from(
-        [
-            ElasticBox(),
-            ElasticBox(0.03, 0.2, -0.1, 0.3),
-            MixedL2(0.05),
-            WithElasticNet(MixedLInfinity(0.05), 0.02, 0.1),
-        ]
-    ),
-    seed=seeds,
-)
+PENALTIES = [
+    *(ElasticBox(), ElasticBox(0.03, 0.2, -0.1, 0.3), MixedL2(0.05)),
+    WithElasticNet(MixedLInfinity(0.05), 0.02, 0.1),
+]
+
+
+@given(kind=preconditioners, name=updates, regularizer=st.sampled_from(PENALTIES), seed=seeds)
 @settings(max_examples=100)
 def test_steps_by_ids_have_the_bits_of_whole_steps(kind, name, regularizer, seed):
     """The ids may name features whose gradient is 0. Weights are read by other ids."""

@@ -26,13 +26,8 @@ def ask_who_is_there(server, after):
 def reader(servers):
     """A server that lets this user read and list, and nothing else."""
     server = servers["moto"]
-    iam = boto3.client(
-        "iam",
-        endpoint_url=server.endpoint,
-        region_name="us-east-1",
-        aws_access_key_id=server.key,
-        aws_secret_access_key=server.secret,
-    )
+    known = {"aws_access_key_id": server.key, "aws_secret_access_key": server.secret}
+    iam = boto3.client("iam", endpoint_url=server.endpoint, region_name="us-east-1", **known)
     iam.create_user(UserName="reader")
     rights = {"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": "*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [rights]})

@@ -50,13 +50,8 @@ def all_columns(sizes, labels="binary"):
     """Data with a first row that has all columns."""
     data = make_data((*sizes, 0), labels=labels)
     ids, first = np.arange(N_FEATURES), data.read(0).slice(0, 1)
-    full = replace(
-        first,
-        vocabulary=ids,
-        indptr=np.array([0, N_FEATURES]),
-        indices=ids.astype(np.int32),
-        values=np.ones(N_FEATURES, np.float32),
-    )
+    entries = {"indices": ids.astype(np.int32), "values": np.ones(N_FEATURES, np.float32)}
+    full = replace(first, vocabulary=ids, indptr=np.array([0, N_FEATURES]), **entries)
     return as_dataset([full, *(data.read(number) for number in range(len(sizes)))])
 
 

@@ -131,15 +131,13 @@ def test_other_rows_get_the_features_and_classes_of_the_data(tmp_path, kind):
     other = frame[::-1].iloc[:31].assign(job="cook")
     frame.to_csv(tmp_path / "data.csv", index=False)
     other.to_csv(tmp_path / "other.csv", index=False)
-    result = train(
-        str(tmp_path / "data.csv") if kind == "file" else frame,
-        label="rich",
-        holdout={
-            "frame": other,
-            "file": str(tmp_path / "other.csv"),
-            "dataset": as_dataset(other, like=as_dataset(frame, label="rich")),
-        }[kind],
-    )
+    holdouts = {
+        "frame": other,
+        "file": str(tmp_path / "other.csv"),
+        "dataset": as_dataset(other, like=as_dataset(frame, label="rich")),
+    }
+    data = str(tmp_path / "data.csv") if kind == "file" else frame
+    result = train(data, label="rich", holdout=holdouts[kind])
     measured = result.report["holdout"]
     assert measured["rows"] == 31
     assert measured["error"] == pytest.approx((other["rich"] == "yes").mean())

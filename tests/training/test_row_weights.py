@@ -71,13 +71,9 @@ def test_mirror_descent_shrinks_by_l2_for_the_weight_of_the_rows(preconditioner)
     def weight_after(n_rows):
         ids = np.repeat([0, 1], [2, n_rows])
         weights = np.repeat([1.0, 1e-9, 0.25], [1, 1, n_rows])
-        rows = Rows.from_csr(
-            np.arange(len(ids) + 1),
-            ids,
-            np.ones(len(ids), np.float32),
-            np.where(np.arange(len(ids)) == 1, -1.0, 1.0)[:, None],
-            weights.astype(np.float32),
-        )
+        values, indptr = np.ones(len(ids), np.float32), np.arange(len(ids) + 1)
+        labels = np.where(np.arange(len(ids)) == 1, -1.0, 1.0)[:, None]
+        rows = Rows.from_csr(indptr, ids, values, labels, weights.astype(np.float32))
         settings = {"update": "mirror-descent", "preconditioner": preconditioner, "l2": 0.05}
         settings |= {"step_size": 0.5, "batch_size": 1, "fit_intercept": False, "shuffle": False}
         end = train(as_dataset([rows], 2), **settings).coordinator
@@ -102,13 +98,10 @@ def test_a_row_of_weight_h_is_h_rows_in_the_limit_of_many_small_parts(update, lo
     )  # fmt: skip
     weights, slope = np.zeros(60), result.coordinator.problem.loss.slope
     for x, y, h in zip(dense_rows(rows), rows.labels[:, 0], importance, strict=True):
-        flow = solve_ivp(
-            lambda _, w, x=x, y=y: -eta * slope(w @ x, y) * x,
-            (0.0, h),
-            weights,
-            rtol=1e-9,
-            atol=1e-12,
-        )
-        weights = flow.y[:, -1]
+
+        def change(_, w, x=x, y=y):
+            return -eta * slope(w @ x, y) * x
+
+        weights = solve_ivp(change, (0.0, h), weights, rtol=1e-9, atol=1e-12).y[:, -1]
     got = result.coordinator.state.weights(result.coordinator.problem)[:, 0]
     np.testing.assert_allclose(got, weights, rtol=0, atol=1e-5 * np.abs(weights).max())

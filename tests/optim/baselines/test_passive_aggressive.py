@@ -57,14 +57,8 @@ def solve(learner, weights, row, importance):
         {"type": "ineq", "fun": lambda point: parts(point)[1]},
     ]
     start = np.concatenate([weights.ravel(), np.ones(n_slacks)])
-    found = minimize(
-        objective,
-        start,
-        method="SLSQP",
-        constraints=constraints,
-        options={"ftol": 1e-15, "maxiter": 500},
-    )
-    return parts(found.x)[0]
+    precise = {"method": "SLSQP", "options": {"ftol": 1e-15, "maxiter": 500}}
+    return parts(minimize(objective, start, constraints=constraints, **precise).x)[0]
 
 
 @settings(max_examples=40)

@@ -33,16 +33,9 @@ from dadagrad.optim.regularizers import (
 )
 from dadagrad.optim.updates import DualAveraging
 
-preconditioners = st.sampled_from(
-    [
-        Full(0.1),
-        Block(3, 0.1),
-        Sketch(0.1, 3),
-        CorrectedSketch(3, 0.1),
-        RadaGrad(0.1, 3),
-        SketchedNewton(0.1, 3),
-    ]
-)
+SKETCHES = Sketch(0.1, 3), CorrectedSketch(3, 0.1), RadaGrad(0.1, 3), SketchedNewton(0.1, 3)
+preconditioners = st.sampled_from([Full(0.1), Block(3, 0.1), *SKETCHES])
+BOXES = ElasticBox(0.1), ElasticBox(1.0), ElasticBox(0.1, low=-0.3, high=0.2)
 ALL = [
     *(example(REGULARIZERS, name) for name in REGULARIZERS),
     ElasticBox(),
@@ -83,16 +76,7 @@ def assert_solves_its_linear_system(weights, h, pull, l1):
 @pytest.mark.filterwarnings("ignore:Values in x were outside bounds")  # of the solver
 @given(
     preconditioner=preconditioners,
-    regularizer=st.sampled_from(
-        [
-            ElasticBox(0.1),
-            ElasticBox(1.0),
-            ElasticBox(0.1, low=-0.3, high=0.2),
-            L1Ball(0.7),
-            Simplex(),
-            FloorSimplex(0.05),
-        ]
-    ),
+    regularizer=st.sampled_from([*BOXES, L1Ball(0.7), Simplex(), FloorSimplex(0.05)]),
     seed=seeds,
 )
 @settings(max_examples=40)
