@@ -14,17 +14,7 @@ from dadagrad.training.engines.dask.engine import CLUSTER_SETTINGS
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
-from helpers.processes import START_SECONDS, dask_command, dask_scheduler, free_port, running
-
-__all__ = [
-    "ENVIRONMENT",
-    "START_SECONDS",
-    "dask_cluster",
-    "dask_command",
-    "dask_scheduler",
-    "free_port",
-    "running",
-]
+from helpers.processes import START_SECONDS, free_port, running
 
 SETTINGS = Path(__file__).parents[2] / "cluster/dask.yaml"
 
@@ -43,12 +33,15 @@ def dask_cluster(workers: int, *options: str, on_a_core: bool = False) -> Iterat
 
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(CLUSTER_SETTINGS))
-        address = stack.enter_context(dask_scheduler(ENVIRONMENT))
-        worker = ("worker", address, "--nthreads", "1", "--no-dashboard", *options)
+        port, run = str(free_port()), [sys.executable, "-m", "dask"]
+        listening = ["--host", "127.0.0.1", "--port", port, "--no-dashboard"]
+        scheduler = [*run, "scheduler", *listening]
+        stack.enter_context(running(scheduler, environment=ENVIRONMENT))
+        address = f"tcp://127.0.0.1:{port}"
+        worker = [*run, "worker", address, "--nthreads", "1", "--no-dashboard", *options]
         for core in range(workers):
             pinned = ["taskset", "-c", str(core)] if on_a_core else []
-            command = [*pinned, *dask_command(*worker)]
-            stack.enter_context(running(command, environment=ENVIRONMENT))
+            stack.enter_context(running([*pinned, *worker], environment=ENVIRONMENT))
         with Client(address, set_as_default=False, timeout=START_SECONDS) as client:
             client.wait_for_workers(workers, timeout=START_SECONDS)
         yield address
