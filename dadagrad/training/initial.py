@@ -23,7 +23,7 @@ from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.training.progressive import HISTOGRAM, SUMS, ProgressiveMetrics
 from dadagrad.training.result import TrainResult
-from dadagrad.training.state import restore_state, zero_state
+from dadagrad.training.state import zero_state
 from dadagrad.training.state.base import TrainingState
 
 InitialModel: TypeAlias = "TrainResult | InitialState | str"
@@ -148,11 +148,12 @@ def continue_problem(problem: Problem, before: Problem) -> Problem:
 
 def continue_state(problem: Problem, arrays: Mapping[str, AnyArray], t: float) -> TrainingState:
     """Return the state that had these `arrays` after `t` steps, for the settings of `problem`."""
-    momentum = zero_state(problem).arrays.get("momentum")
+    zero = zero_state(problem)
+    momentum = zero.arrays.get("momentum")
     # With other streams or penalties it begins anew, or there is none.
     if momentum is not None and arrays["momentum"].shape != momentum.shape:
         arrays = {**arrays, "momentum": momentum}
-    return restore_state(problem, arrays, t)
+    return zero.restored(dict(arrays), t)
 
 
 def _grow(arrays: dict[str, AnyArray], before: int, after: int) -> dict[str, AnyArray]:

@@ -15,13 +15,7 @@ from dadagrad.errors import InputError
 from dadagrad.model.model import Model, write_model
 from dadagrad.model.stored_weights import model_digest
 from dadagrad.model.writer import ModelWriter
-from dadagrad.optim.calibration import (
-    CALIBRATIONS,
-    Calibration,
-    Uncalibrated,
-    bin_scores,
-    log_loss,
-)
+from dadagrad.optim.calibration import CALIBRATIONS, Calibration, Uncalibrated, bin_scores, log_loss
 from dadagrad.optim.registry import describe
 from dadagrad.problem import SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
@@ -30,7 +24,6 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.state import state_bytes, unscaled
 from dadagrad.training.state.base import TrainingState
-from dadagrad.training.state.compiled import State
 from dadagrad.training.state.remote import RemoteWeights
 
 MAX_KEPT_STATE = 32 << 20
@@ -127,15 +120,13 @@ class TrainResult:
 
     def state_arrays(self) -> dict[str, AnyArray]:
         """The state of the model's training, in the memory of the run."""
-        problem, state = self.coordinator.problem, self.coordinator.state
-        if problem.n_settings > 1:
-            assert isinstance(state, State), "several settings are compiled"
-            state = state.of_setting(problem, self.report["best"])
+        problem, place, best = self.coordinator.problem, self.coordinator.place, self.report["best"]
+        state = self.coordinator.state.of_setting(problem, best)
         scales = {} if problem.scales is None else {SCALES: problem.scales}
-        place, best = self.coordinator.place, self.report["best"]
         metrics = {}
         if place.passes:
-            metrics = _with_earlier(place.earlier, place.passes[0]).to_arrays(best)
+            first, earlier = place.passes[0], place.earlier
+            metrics = (first if earlier is None else earlier + first).to_arrays(best)
         return state.arrays | scales | metrics | {"t": np.array([state.t])}
 
     def save(self, url: str, *, keep_state: bool | None = None) -> None:
@@ -159,13 +150,6 @@ def write_result(result: TrainResult, writer: ModelWriter, keep_state: bool | No
     write_model(writer, result._model, result._kept_state(keep_state), stored)
 
 
-def _with_earlier(
-    earlier: ProgressiveMetrics | None, metrics: ProgressiveMetrics
-) -> ProgressiveMetrics:
-    """The metrics of a pass, with those of the runs before that this run went on from."""
-    return metrics if earlier is None else earlier + metrics
-
-
 def make_model(
     problem: Problem, state: TrainingState, data: Dataset, report: dict[str, Any]
 ) -> Model:
@@ -173,10 +157,8 @@ def make_model(
 
     Of several settings it is that of the best, whose number `report` has.
     """
-    if problem.n_settings > 1:
-        assert isinstance(state, State), "several settings are compiled"
-        state = state.of_setting(problem, report["best"])
-        problem = problem.settings[report["best"]]
+    best = report.get("best", 0)
+    state, problem = state.of_setting(problem, best), problem.settings[best]
     urls = [source.url for source in data.sources]
     ids, weights = state.nonzero_weights(problem)
     return Model(
@@ -282,7 +264,8 @@ def calibrate(
         scores = bin_scores()[np.flatnonzero(metrics.histogram[setting].any(axis=1))]
         if not scores.any():
             continue  # all rows of the first batch have the score 0
-        metrics = _with_earlier(earlier, metrics)
+        if earlier is not None:
+            metrics = earlier + metrics
         histogram = metrics.histogram[setting]
         # The weights of rows, which grow with their number, are again 1 in the mean.
         weights = histogram * (problem.n_targets * metrics.weight / histogram.sum())

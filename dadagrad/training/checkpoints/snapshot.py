@@ -26,7 +26,7 @@ from dadagrad.training.holdout import Holdout
 from dadagrad.training.messages import Place, Save
 from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Cursor
-from dadagrad.training.state import restore_common, restore_state
+from dadagrad.training.state import zero_state
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 
@@ -200,14 +200,16 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
             if scales.shape != (problem.n_features,) or scales.dtype != np.float32:
                 raise ValueError(f"{SCALES} are {scales.dtype}, shape {scales.shape}")
             problem = problem.with_scales(scales)
-        best = restore_state(problem, best_arrays, meta["best_t"]) if best_arrays else None
+        best = None
+        if best_arrays:
+            best = zero_state(problem).restored(best_arrays, meta["best_t"])
         if snapshot.unread:
-            common = restore_common(problem, state, meta["t"])
+            common = State.zero(problem, 0).restored(state, meta["t"])
             step = f"{place}: step {snapshot.step}"
             url = absolute(os.fspath(place))  # for workers in other folders
             restored = stored_state(problem, common, snapshot.unread, url, step)
         else:
-            restored = restore_state(problem, join_shards(state), meta["t"])
+            restored = zero_state(problem).restored(join_shards(state), meta["t"])
         passes = tuple(map(ProgressiveMetrics.from_json, meta["passes"]))
         earlier = meta["earlier"] and ProgressiveMetrics.from_json(meta["earlier"])
         return problem, Start(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +11,6 @@ from dadagrad.problem import Problem
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.reference import PlainState
-
-S = TypeVar("S", bound=TrainingState)
 
 
 def zero_state(problem: Problem) -> TrainingState:
@@ -48,27 +44,3 @@ def feature_bytes(problem: Problem) -> int:
     """The size of the compiled state of one feature that is learned from, for all outputs."""
     lazy = problem.config.update.shrinks_lazily
     return (8 + 4 * problem.averages) * problem.n_outputs + 8 * lazy * problem.n_groups
-
-
-def restore_state(problem: Problem, arrays: Mapping[str, NDArray[Any]], t: float) -> TrainingState:
-    """The state that had these `arrays`; `ValueError` if they are not of `problem`."""
-    return _restored(zero_state(problem), arrays, t)
-
-
-def restore_common(problem: Problem, arrays: Mapping[str, NDArray[Any]], t: float) -> State:
-    """The same for a compiled state without its features."""
-    return _restored(State.zero(problem, 0), arrays, t)
-
-
-def _restored(state: S, arrays: Mapping[str, NDArray[Any]], t: float) -> S:
-    expected = state.arrays
-    if arrays.keys() != expected.keys():
-        raise ValueError(f"arrays {sorted(arrays)} where {sorted(expected)} were expected")
-    for name, template in expected.items():
-        array = arrays[name]
-        if (array.shape, array.dtype) != (template.shape, template.dtype):
-            raise ValueError(
-                f"{name} is {array.dtype}, shape {array.shape}, where {template.dtype}, shape "
-                f"{template.shape} was expected"
-            )
-    return state.with_arrays(dict(arrays), t)

@@ -51,6 +51,25 @@ class TrainingState(ABC):
         """The same state in memory of its own."""
         return self.with_arrays({name: array.copy() for name, array in self.arrays.items()}, self.t)
 
+    def restored(self, arrays: dict[str, NDArray[Any]], t: float) -> Self:
+        """Return `with_arrays`; `ValueError` if the `arrays` do not have the form of these."""
+        expected = self.arrays
+        if arrays.keys() != expected.keys():
+            raise ValueError(f"arrays {sorted(arrays)} where {sorted(expected)} were expected")
+        for name, template in expected.items():
+            array = arrays[name]
+            if (array.shape, array.dtype) != (template.shape, template.dtype):
+                raise ValueError(
+                    f"{name} is {array.dtype}, shape {array.shape}, where {template.dtype}, shape "
+                    f"{template.shape} was expected"
+                )
+        return self.with_arrays(arrays, t)
+
+    def of_setting(self, problem: Problem, number: int) -> TrainingState:
+        """The state of one setting of `problem` alone, in the same memory."""
+        assert problem.n_settings == 1, "several settings are compiled"
+        return self
+
     @abstractmethod
     def weights(self, problem: Problem) -> NDArray[np.float32]:
         """The (n_features, n_outputs) weights of the model: at t, or their average."""

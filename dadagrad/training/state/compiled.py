@@ -20,13 +20,7 @@ from dadagrad.kernels.parallel import Spread
 from dadagrad.optim.arrays import is_nonzero
 from dadagrad.problem import Problem
 from dadagrad.training.progressive import OVERFLOW
-from dadagrad.training.state.base import (
-    NOTHING,
-    Shapes,
-    TrainingState,
-    intercepts,
-    step_intercepts,
-)
+from dadagrad.training.state.base import NOTHING, Shapes, TrainingState, intercepts, step_intercepts
 from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 FEATURE_ARRAYS = ("accumulators", "last_update", "averages", "momentum")
@@ -234,7 +228,8 @@ class State(TrainingState):
         return self.pull(np.empty(0, np.int64))
 
     def of_setting(self, problem: Problem, number: int) -> State:
-        """The state of one setting alone, in the same memory."""
+        if problem.n_settings == 1:
+            return self
         n_groups = problem.n_groups // problem.n_settings
         groups = slice(number * n_groups, (number + 1) * n_groups)
         arrays = {name: array[groups] for name, array in self.arrays.items()}

@@ -21,13 +21,7 @@ from dadagrad.kernels.training import MAX_STEPS, Batch
 from dadagrad.optim.baselines import GradientLearner, Learner, Row
 from dadagrad.optim.updates import GradientUpdate, Update, average_count
 from dadagrad.problem import Problem
-from dadagrad.training.state.base import (
-    NOTHING,
-    Shapes,
-    TrainingState,
-    intercepts,
-    step_intercepts,
-)
+from dadagrad.training.state.base import NOTHING, Shapes, TrainingState, intercepts, step_intercepts
 from dadagrad.training.state.slices import FeatureSlice, Gradient
 
 Array = NDArray[np.float64]
