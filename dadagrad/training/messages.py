@@ -26,12 +26,12 @@ class RemoteChange:
     ----------
     key : str
         Their name for the change.
-    common : State
+    content : State
         The intercept and the t of the stream, without features.
     """
 
     key: str
-    common: State
+    content: State
 
 
 @dataclass(frozen=True, slots=True)

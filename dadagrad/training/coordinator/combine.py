@@ -20,13 +20,7 @@ from dadagrad.training.coordinator.merge import (
     shards,
     unite,
 )
-from dadagrad.training.messages import (
-    Merge,
-    MergeRemotely,
-    RemoteChange,
-    Result,
-    SliceInput,
-)
+from dadagrad.training.messages import Merge, MergeRemotely, RemoteChange, Result, SliceInput
 from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Slice, Stretch
 from dadagrad.training.state.base import TrainingState
@@ -111,7 +105,7 @@ class BatchStep(Combination):
         importance = sum(metrics.weight for stretch in stretches for metrics in stretch.metrics)
         if not importance > 0.0:
             return 0
-        total = add_gradients(_features(stretches), self._distinct)
+        total = add_gradients(_changes(stretches), self._distinct)
         self._state.step(self._problem, total, importance)
         return 1
 
@@ -132,42 +126,31 @@ class StreamMerge(Combination):
         assert not isinstance(stretch.change, RemoteChange)
         stretch.change = unite(stretch.change, result.change)
 
-    def merges(self, stretches: list[Progress]) -> list[Merge]:
-        learned = _features(stretches)
+    def merges(self, stretches: list[Progress]) -> Sequence[Merge | MergeRemotely]:
+        learned = _changes(stretches)
         return [
             Merge(partial(merge_shard, self.problem, self.state, learned, shard))
             for shard in shards(learned)
         ]
 
     def finish(self, stretches: list[Progress]) -> int:
-        learned = [each.content for each in _features(stretches)]
+        learned = [change.content for change in _changes(stretches)]
         merge_common(self.problem, self.state, learned)
         return _n_rows(stretches)
 
 
-@dataclass(frozen=True)
-class RemoteMerge(Combination):
+class RemoteMerge(StreamMerge):
     """The same where workers of a cluster hold the state, and `state` the intercept and t."""
 
-    gives_stretches: ClassVar[bool] = True
-    problem: Problem
-    state: State
+    gives_stretches = True
+    take = Combination.take
 
     def give(self, stretch: Progress) -> State:
         return self.state.common()
 
     def merges(self, stretches: list[Progress]) -> list[MergeRemotely]:
-        keys = tuple(change.key for change in self._changes(stretches))
+        keys = tuple(change.key for change in _changes(stretches))
         return [MergeRemotely(keys, self.state.t)]
-
-    def finish(self, stretches: list[Progress]) -> int:
-        learned = [change.common for change in self._changes(stretches)]
-        merge_common(self.problem, self.state, learned)
-        return _n_rows(stretches)
-
-    def _changes(self, stretches: list[Progress]) -> list[RemoteChange]:
-        changes = (stretch.change for stretch in stretches)
-        return [change for change in changes if isinstance(change, RemoteChange)]
 
 
 def combination_of(problem: Problem, state: TrainingState, *, remote: bool) -> Combination:
@@ -180,10 +163,9 @@ def combination_of(problem: Problem, state: TrainingState, *, remote: bool) -> C
     return RemoteMerge(problem, state) if remote else StreamMerge(problem, state)
 
 
-def _features(stretches: list[Progress]) -> list[FeatureSlice[Any]]:
+def _changes(stretches: list[Progress]) -> list[Any]:
     """The changes of the stretches, where there are some."""
-    changes = (stretch.change for stretch in stretches)
-    return [change for change in changes if isinstance(change, FeatureSlice)]
+    return [stretch.change for stretch in stretches if stretch.change is not None]
 
 
 def _n_rows(stretches: list[Progress]) -> int:
