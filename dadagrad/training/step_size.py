@@ -133,20 +133,16 @@ def _read(
     parts = first_rows(data, schedule, problem.compiled)
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
         loaded = list(pool.map(loader.load, [partition for partition, _ in parts]))
-    blocks, vocabularies = [], []
+    blocks, vocabularies, n_ids = [], [], 0
     for reading, (partition, n_rows) in enumerate(parts):
         slice_ = Slice(reading, partition, 0, n_rows, last=False)
         rows = rows_of(problem, loaded[reading], slice_, data.place_of(partition))
         used, indices = relabel(rows.indices, rows.n_local)
         vocabularies.append(look_up(rows.vocabulary, used))
-        blocks.append(Block(rows.indptr, indices, rows.values, rows.labels, rows.weights,
+        blocks.append(Block(rows.indptr, indices + n_ids, rows.values, rows.labels, rows.weights,
                             rows.row_scale))  # fmt: skip
-    vocabulary = vocabularies[0]
-    if len(blocks) > 1:
-        vocabulary, places = DistinctIds(problem.n_features).unite(vocabularies)
-        for number, positions in enumerate(places):
-            ids = look_up(positions.astype(np.int32), blocks[number].ids)
-            blocks[number] = replace(blocks[number], ids=ids)
+        n_ids += len(used)
+    vocabulary, places = DistinctIds(problem.n_features).unite(vocabularies)
     block = concatenate(blocks)
     read_first = schedule.first.order(0)[:KEPT]
     for (partition, _), kept in zip(parts, loaded, strict=True):
@@ -155,7 +151,7 @@ def _read(
     return Rows(
         np.arange(len(vocabulary)) if problem.compiled else vocabulary,
         block.indptr,
-        np.asarray(block.ids, np.int32),
+        look_up(np.concatenate(places).astype(np.int32), block.ids),
         block.values,
         np.asarray(block.labels, np.float64),
         block.weights,
