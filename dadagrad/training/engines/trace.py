@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from typing import Any, NamedTuple
 
 from dadagrad.storage.store import Storage
@@ -100,21 +99,17 @@ class Trace(Measured):
         """The trace in the trace-event format; times are in microseconds from the first task."""
         processes: dict[str, int] = {}
         threads: dict[tuple[str, int], int] = {}
-        numbers, start = count(1), min((task.begun for task in self.tasks), default=0.0)
+        start = min((task.begun for task in self.tasks), default=0.0)
         events = []
         for task in sorted(self.tasks, key=lambda task: task.begun):
-            process = processes.setdefault(task.process, len(processes) + 1)
-            lane = task.process, task.thread
-            if lane not in threads:
-                threads[lane] = next(numbers)
             events.append(
                 {
                     "name": task.name,
                     "ph": "X",
                     "ts": round(1e6 * (task.begun - start), 1),
                     "dur": round(1e6 * task.seconds, 1),
-                    "pid": process,
-                    "tid": threads[lane],
+                    "pid": processes.setdefault(task.process, len(processes) + 1),
+                    "tid": threads.setdefault((task.process, task.thread), len(threads) + 1),
                     "args": task.details,
                 }
             )
