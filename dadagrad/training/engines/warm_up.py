@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import IO, Any, get_args
+from typing import Any, get_args
 
+import locket
 import numpy as np
 
 from dadagrad.data.dataset import MemoryDataset, Schema
@@ -161,23 +162,10 @@ def _one_at_a_time(folder: str) -> Iterator[None]:
     time can leave the code of one under the name of the other (numba/numba#4807).
     """
     with ExitStack() as stack:
-        with suppress(OSError, ImportError):  # no locks here, or a folder that cannot be written
-            lock = stack.enter_context(open(os.path.join(folder, "compile.lock"), "w"))
-            latest = time.monotonic() + WAIT_SECONDS
-            while not _locks(lock) and time.monotonic() < latest:
-                time.sleep(0.05)
+        with suppress(OSError, locket.LockError):  # the folder cannot be written, or a long wait
+            path = os.path.join(folder, "compile.lock")
+            stack.enter_context(locket.lock_file(path, timeout=WAIT_SECONDS))
         yield
-
-
-def _locks(file: IO[str]) -> bool:
-    """Lock an open file, until it is closed; False while another process has locked it."""
-    import fcntl  # absent on Windows
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _run(problem: Problem) -> None:
