@@ -11,12 +11,7 @@ from dadagrad.errors import CorruptionError, InputError
 from dadagrad.storage.arrays import check_parts, read_arrays
 from dadagrad.storage.documents import UnknownVersion, content_at
 from dadagrad.storage.store import Storage
-from dadagrad.training.checkpoints.manifest import (
-    Manifest,
-    Snapshot,
-    read_manifests,
-    step_of,
-)
+from dadagrad.training.checkpoints.manifest import Manifest, Snapshot, read_manifests, step_of
 from dadagrad.training.checkpoints.shards import is_of_shard
 
 logger = logging.getLogger(__name__)

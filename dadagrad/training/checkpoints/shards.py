@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 
 from dadagrad.errors import CorruptionError
 from dadagrad.problem import Problem
-from dadagrad.storage.arrays import (
-    AnyArray,
-    ArrayRecord,
-    read_arrays,
-    shared_storage,
-    write_arrays,
-)
+from dadagrad.storage.arrays import AnyArray, ArrayRecord, read_arrays, shared_storage, write_arrays
 from dadagrad.storage.store import Storage
 from dadagrad.training.state.compiled import FEATURE_ARRAYS, State
 from dadagrad.training.state.remote import RemoteWeights

@@ -25,13 +25,7 @@ from dadagrad.training.checkpoints.shards import StoredShard, write_shard
 from dadagrad.training.coordinator.merge import Learned, merge_shard, shards
 from dadagrad.training.engines.dask.futures import RoundLost
 from dadagrad.training.engines.dask.messages import wrong_features
-from dadagrad.training.engines.dask.streams.peers import (
-    Operation,
-    Peer,
-    Version,
-    packed,
-    unpacked,
-)
+from dadagrad.training.engines.dask.streams.peers import Operation, Peer, Version, packed, unpacked
 from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard, Source
 from dadagrad.training.engines.trace import Measured, Task
 from dadagrad.training.messages import MergeRemotely
