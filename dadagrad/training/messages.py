@@ -82,6 +82,12 @@ class Result:
     metrics: ProgressiveMetrics
     change: FeatureSlice[Any] | RemoteChange | None = None
 
+    @property
+    def features(self) -> FeatureSlice[Any]:
+        """The `change` of some features."""
+        assert isinstance(self.change, FeatureSlice)
+        return self.change
+
 
 # Events.
 

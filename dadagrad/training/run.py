@@ -217,8 +217,8 @@ def resume(
         what the run was started with.
     """
     receivers = as_callbacks(callbacks)
-    on_cluster = workers is not None or client is not None
-    snapshot = CheckpointReader(checkpoints).load(read_shards=not on_cluster)
+    resources = Resources(threads, workers, client, memory, trace)
+    snapshot = CheckpointReader(checkpoints).load(read_shards=not resources.on_cluster)
     meta = snapshot.meta
     data = _given_again(data, "data", meta["data"], checkpoints)
     holdout = _given_again(holdout, "holdout", meta.get("holdout_data"), checkpoints)
@@ -230,7 +230,6 @@ def resume(
     }
     config = TrainConfig.from_json(meta["config"], objects)
     schema = Schema.from_json(meta["data"]["schema"])
-    resources = Resources(threads, workers, client, memory, trace)
     data = resources.dataset(data, shuffle=config.row_order)
     with suppress(InputError):  # other data, of which the digest tells
         data = with_label_columns(data, schema.label_columns, schema.n_features)

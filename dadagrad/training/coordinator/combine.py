@@ -122,9 +122,8 @@ class StreamMerge(Combination):
         return features_after(stretch.change, self.state.without_momentum().pull)
 
     def take(self, stretch: Progress, result: Result) -> None:
-        assert isinstance(result.change, FeatureSlice)
         assert not isinstance(stretch.change, RemoteChange)
-        stretch.change = unite(stretch.change, result.change)
+        stretch.change = unite(stretch.change, result.features)
 
     def merges(self, stretches: list[Progress]) -> Sequence[Merge | MergeRemotely]:
         learned = _changes(stretches)

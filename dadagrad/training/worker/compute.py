@@ -204,9 +204,7 @@ def _check_finite(problem: Problem, result: Result, place: str) -> None:
 
     Raise `TrainingError` if all settings have diverged.
     """
-    change = result.change
-    assert isinstance(change, FeatureSlice)
-    content = change.content
+    change, content = result.features, result.features.content
     by_array = not_finite(content, problem.n_settings)
     diverged = np.any(list(by_array.values()), axis=0)
     if not diverged.all():

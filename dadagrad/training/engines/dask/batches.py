@@ -20,7 +20,7 @@ from dadagrad.training.engines.dask.tasks import Job, Work, with_job
 from dadagrad.training.engines.trace import Measured
 from dadagrad.training.messages import Compute, Computed, Event, Open, Opened, Result
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.slices import FeatureSlice, SharedFeatures
+from dadagrad.training.state.slices import SharedFeatures
 from dadagrad.training.worker.compute import compute, touched
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def compute_slices(work: SliceWork, job: Job) -> Reply:
         with measured("learn", reading=slice_.reading, rows=slice_.n_rows):
             place = job.data.place_of(slice_.partition)
             result = compute(job.problem, rows, slice_, each.input, place)
-        places = common(rows.vocabulary, _change(result).ids)[0]
+        places = common(rows.vocabulary, result.features.ids)[0]
         results.append(_with_ids(result, pack(places.astype(np.int32))))
         job.done_with(slice_)
         positions.append(None if following is None else _touched(rows, following))
@@ -75,14 +75,9 @@ def compute_slices(work: SliceWork, job: Job) -> Reply:
     return job.reply(partitions, results, touched=tuple(positions), tasks=measured.tasks)
 
 
-def _change(result: Result) -> FeatureSlice[Any]:
-    assert isinstance(result.change, FeatureSlice)
-    return result.change
-
-
 def _with_ids(result: Result, ids: NDArray[Any]) -> Result:
     """Return a gradient with other `ids`: features, positions in the vocabulary, or packed ones."""
-    return replace(result, change=replace(_change(result), ids=ids))
+    return replace(result, change=replace(result.features, ids=ids))
 
 
 def _touched(rows: Rows, slice_: Slice) -> Touched:
@@ -112,7 +107,6 @@ class BatchDriver(DaskDriver):
         """Submit the reading of partitions."""
 
         def to_events(reply: Reply) -> list[Event]:
-            self._note(reply)
             for instruction, ids, firsts in zip(opens, reply.results, reply.touched, strict=True):
                 reading = instruction.reading
                 self._placement.read_by(reading, instruction.partition, reply.worker)
@@ -136,7 +130,6 @@ class BatchDriver(DaskDriver):
         errors: list[str] = []
 
         def to_events(reply: Reply) -> list[Event]:
-            self._note(reply)
             size = sum(each.change.ids.nbytes + n_bytes(each.change) for each in reply.results)
             self._spent_bytes += size
             self.bytes_moved += size
@@ -157,7 +150,7 @@ class BatchDriver(DaskDriver):
                 self._placement.read_by(slice_.reading, slice_.partition, reply.worker)
                 if instruction.following is not None:
                     self._note_touched(instruction.following, positions)
-                ids = look_up(self._vocabularies[slice_.reading], _change(result).ids)
+                ids = look_up(self._vocabularies[slice_.reading], result.features.ids)
                 events.append(Computed(instruction.task, (_with_ids(result, ids),)))
             return events
 

@@ -156,9 +156,10 @@ class DaskDriver(ABC):
             self._release()  # its worker has left: others would compute it again first
         if arrived is None:
             return []
-        future, to_events, result = arrived
+        future, to_events, reply = arrived
         self._spent.append(future)
-        return to_events(result)
+        self._note(reply)
+        return to_events(reply)
 
     def _follow_workers(self, threads: dict[str, int]) -> None:
         """Take note of the running workers, and their threads."""

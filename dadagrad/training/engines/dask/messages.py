@@ -70,8 +70,7 @@ def validate(
     the network. The change has positions in `vocabulary`, that of the slice's partition, (n_local,)
     int64.
     """
-    assert isinstance(result.change, FeatureSlice)
-    metrics, change = result.metrics, result.change
+    metrics, change = result.metrics, result.features
     each = len(change.ids), problem.n_outputs
     shapes = {
         "gradient": each,

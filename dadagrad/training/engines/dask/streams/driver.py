@@ -145,7 +145,6 @@ class StreamDriver(DaskDriver):
         work = StreamWork(self._run, skipped, stretches, layout, common, tuple(ahead))
 
         def to_events(reply: Reply) -> list[Event]:
-            self._note(reply)
             self.bytes_moved += reply.n_bytes
             for stretch, results in zip(stretches, reply.results, strict=True):
                 for slice_, result in zip(stretch, results, strict=True):

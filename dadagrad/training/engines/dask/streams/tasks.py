@@ -20,7 +20,6 @@ from dadagrad.training.messages import RemoteChange, Result
 from dadagrad.training.progressive import ProgressiveMetrics
 from dadagrad.training.schedule.base import Slice, Stretch
 from dadagrad.training.state.compiled import State
-from dadagrad.training.state.slices import FeatureSlice
 from dadagrad.training.worker.compute import compute
 
 
@@ -92,8 +91,7 @@ def _learn(
             features = features_after(change, pull)
             place = job.data.place_of(slice_.partition)
             result = compute(job.problem, rows, slice_, features, place)
-        assert isinstance(result.change, FeatureSlice)
-        change = unite(change, result.change)
+        change = unite(change, result.features)
         metrics.append(result.metrics)
         job.done_with(slice_)
     assert change is not None, "a stretch without slices"
