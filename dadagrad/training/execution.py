@@ -68,8 +68,6 @@ class Run:
         The rows to learn from, and the same without partitions that are skipped.
     holdout : Holdout or None
         Rows to measure the model on.
-    problem : Problem
-    schedule : Schedule
     messages : callable
         Called with messages for people.
     save_to : str or None

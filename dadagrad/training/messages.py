@@ -42,7 +42,6 @@ class Place:
     ----------
     cursor : Cursor
         Passes that are complete, and rounds of the next pass.
-    steps : int
     passes : tuple of ProgressiveMetrics
         Those of each pass so far; all rows were new in the first alone.
     earlier : ProgressiveMetrics or None
@@ -195,7 +194,6 @@ class Report:
 
     Attributes
     ----------
-    place : Place
     count_nonzeros : callable
         Returns the number of weights other than 0, until the next event is handled.
     """

@@ -160,7 +160,6 @@ def count(
 
     Parameters
     ----------
-    problem : Problem
     batch : Batch
         The rows, the first of which is row `first_row` of `place`.
     scores : (n_outputs, n_rows) float64

@@ -54,8 +54,6 @@ class Coordinator:
 
     Parameters
     ----------
-    problem : Problem
-    schedule : Schedule
     state : TrainingState
         Start of the run; changed in place from here on.
     place : Place

@@ -20,7 +20,6 @@ class RoundQueue:
 
     Parameters
     ----------
-    rounds : iterator of Round
     prefetch : int
         Partitions opened ahead of those in use, if they are needed in the next `MAX_AHEAD` rounds.
     together : bool

@@ -46,11 +46,7 @@ class LocalEngine(Engine):
         self._rows: dict[int, Rows] = {}
 
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
-        """Drive `coordinator` until it finishes; True if the run is complete.
-
-        An interrupt (Ctrl-C) ends the run after the present round, with a checkpoint; a second one
-        at once. Errors of reading, computing and saving are raised here.
-        """
+        """See `Engine.run`; raises the errors of reading, computing and saving."""
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="dadagrad")
         # What is read for later must not hold up what is computed now.
         reader = pool

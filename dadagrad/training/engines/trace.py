@@ -37,7 +37,6 @@ class Measured:
 
     Attributes
     ----------
-    process : str
     tasks : list of Task
         Empty unless they are to be kept.
     """

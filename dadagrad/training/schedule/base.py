@@ -89,10 +89,8 @@ class Schedule(ABC):
     ----------
     partition_rows : tuple of int
         Rows of each partition.
-    passes : int
     shuffle : bool
         Whether each pass has its own order of partitions.
-    seed : int
     chunk_rows : int
         Rows of a slice at most, where each row is a step; no bit of the model depends on it.
     batch_size : int

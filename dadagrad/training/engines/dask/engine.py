@@ -59,11 +59,10 @@ class DaskEngine(Engine):
         self._data = data
 
     def workers(self) -> list[WorkerMemory]:
-        """Return the workers of the cluster and their memory limits."""
         return workers_of(self.client)
 
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
-        """Drive `coordinator` until it finishes; True if the run is complete.
+        """See `Engine.run`.
 
         Raises `InputError` if the workers cannot load dadagrad, `TrainingError` if the cluster
         cannot run a task or is lost.

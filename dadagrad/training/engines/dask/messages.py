@@ -27,7 +27,6 @@ class Reply:
 
     Attributes
     ----------
-    worker : str
     skipped : mapping of str to str
         Partitions that the worker skips, and the reasons.
     content : mapping of str to int

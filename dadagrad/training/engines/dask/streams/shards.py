@@ -50,7 +50,6 @@ class Layout:
 
     Attributes
     ----------
-    version : Version
     edges : (n_shards + 1,) int64
         Shard k has the features from ``edges[k]`` to before ``edges[k + 1]``.
     holders : tuple of tuple of str
