@@ -34,7 +34,7 @@ from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
 from dadagrad.training.memory.workers import WorkerMemory, stays_on_workers
 from dadagrad.training.result import TrainResult, make_model, make_report, write_result
-from dadagrad.training.schedule import make_schedule, n_prefetched, with_batch_size
+from dadagrad.training.schedule import auto_batch_size, auto_streams, make_schedule, n_prefetched
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS, Cursor
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.remote import RemoteWeights
@@ -56,7 +56,13 @@ def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> T
             f"update {config.update.name!r} learns row by row, which no cluster can share; train "
             "without workers"
         )
-    return with_batch_size(config, data, on_cluster)
+    streams, batch_size = config.streams, config.batch_size
+    if streams == "auto":
+        shared = on_cluster and batch_size == "auto" and config.is_compiled
+        streams = auto_streams(data, config.passes) if shared else 1
+    if batch_size == "auto":
+        batch_size = auto_batch_size(data) if on_cluster and streams == 1 else 1
+    return replace(config, streams=streams, batch_size=batch_size)
 
 
 class Run:

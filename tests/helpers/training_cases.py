@@ -26,7 +26,7 @@ from dadagrad.training.messages import (
 )
 from dadagrad.training.schedule import make_schedule
 from dadagrad.training.state import zero_state
-from dadagrad.training.state.slices import SharedFeatures
+from dadagrad.training.state.slices import SentFeatures, SharedFeatures
 from dadagrad.training.worker.compute import compute
 
 UPDATES = ("dual-averaging", "mirror-descent", "ftrl")
@@ -229,7 +229,8 @@ class ByHand:
                     if isinstance(given, SharedFeatures):
                         at_once = self.rng is not None and self.rng.random() < 0.5
                         vocabulary = self.data.read(slice_.partition).vocabulary
-                        given = given.send(vocabulary, None) if at_once else given
+                        if at_once:
+                            given = SentFeatures(given.read(vocabulary, None).content)
                     self.waiting.append(partial(self._computed, task, slice_, given))
                 case Merge(merge):
                     self.waiting.append(lambda m=merge: m() or Merged())

@@ -15,7 +15,8 @@ from helpers.zarr_cases import write_zarr
 from dadagrad import DadagradError, InputError, TrainConfig, TrainingError, train
 from dadagrad.data.dataset import MemoryDataset, Partition
 from dadagrad.data.rows import Rows
-from dadagrad.training.schedule import auto_batch_size, with_batch_size
+from dadagrad.training.execution import resolve_config
+from dadagrad.training.schedule import auto_batch_size
 
 CONFIG = TrainConfig(step_size=0.3)
 
@@ -147,8 +148,8 @@ class TestRefused:
 def test_automatic_batches_are_a_256th_of_a_pass_within_bounds(n_rows, nnz, expected):
     data = make_data()
     data.partitions = (Partition("part-00000", n_rows, nnz, 10, ""),)
-    assert auto_batch_size(data, on_cluster=True) == expected
-    assert auto_batch_size(data, on_cluster=False) == 1
+    assert auto_batch_size(data) == expected
+    assert resolve_config(data, CONFIG, on_cluster=False).batch_size == 1
 
 
 @pytest.mark.parametrize(
@@ -157,8 +158,8 @@ def test_automatic_batches_are_a_256th_of_a_pass_within_bounds(n_rows, nnz, expe
 )
 def test_streams_are_the_default_on_a_cluster_where_they_can_be_merged(settings, streams):
     config = replace(CONFIG, **settings)
-    assert with_batch_size(config, make_data(), on_cluster=True).streams == streams
-    assert with_batch_size(config, make_data(), on_cluster=False).streams == 1
+    assert resolve_config(make_data(), config, on_cluster=True).streams == streams
+    assert resolve_config(make_data(), config, on_cluster=False).streams == 1
 
 
 PEAK = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from dadagrad.config import TrainConfig
@@ -66,16 +65,14 @@ def make_schedule(
     return BatchSchedule(*common, config.partitions_per_batch)
 
 
-def auto_batch_size(data: Dataset, on_cluster: bool) -> int:
-    """The batch size that "auto" stands for.
+def auto_batch_size(data: Dataset) -> int:
+    """The batch size that "auto" stands for on a cluster.
 
-    On this machine 1, the online algorithm. On a cluster a 256th of a pass, which learns about as
-    well as the online pass (measured in `examples/benchmarks/quality.py`) with as few messages as
-    that allows; at least 16 rows, and at most 20 million non-zeros, beyond which larger batches no
-    longer make messages rarer than work.
+    A 256th of a pass learns about as well as the online pass (measured in
+    `examples/benchmarks/quality.py`) with as few messages as that allows. It is at least 16 rows,
+    and at most 20 million non-zeros, beyond which larger batches no longer make messages rarer than
+    work.
     """
-    if not on_cluster:
-        return 1
     rows_of_most_entries = int(20_000_000 * data.n_rows / max(data.nnz, 1))
     return max(16, min(data.n_rows // 256, rows_of_most_entries))
 
@@ -101,14 +98,3 @@ def n_rounds(config: TrainConfig, n_rows: int) -> int:
         return config.rounds
     fewer: float = MAX_ROUNDS * (MANY_ROWS / max(n_rows, 1)) ** 0.5
     return min(max(round(fewer), MIN_ROUNDS), MAX_ROUNDS)
-
-
-def with_batch_size(config: TrainConfig, data: Dataset, on_cluster: bool) -> TrainConfig:
-    """`config` with the numbers that "auto" stands for, of streams and of rows of a step."""
-    streams, batch_size = config.streams, config.batch_size
-    if streams == "auto":
-        shared = on_cluster and batch_size == "auto" and config.is_compiled
-        streams = auto_streams(data, config.passes) if shared else 1
-    if batch_size == "auto":
-        batch_size = 1 if streams > 1 else auto_batch_size(data, on_cluster)
-    return replace(config, streams=streams, batch_size=batch_size)

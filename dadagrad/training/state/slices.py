@@ -160,12 +160,6 @@ class SharedFeatures:
         ids = vocabulary if touched is None else look_up(vocabulary, touched)
         return FeatureSlice(ids, self.pull(ids))
 
-    def send(
-        self, vocabulary: NDArray[np.int64], touched: NDArray[np.int32] | None
-    ) -> SentFeatures:
-        """The `touched` features, or all, to be sent to another process."""
-        return SentFeatures(self.read(vocabulary, touched).content, touched is not None)
-
 
 @dataclass(frozen=True, slots=True)
 class SentFeatures:

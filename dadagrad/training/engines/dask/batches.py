@@ -20,7 +20,7 @@ from dadagrad.training.engines.dask.tasks import Job, Work, with_job
 from dadagrad.training.engines.trace import Measured
 from dadagrad.training.messages import Compute, Computed, Event, Open, Opened, Result
 from dadagrad.training.schedule.base import Slice
-from dadagrad.training.state.slices import SharedFeatures
+from dadagrad.training.state.slices import SentFeatures, SharedFeatures
 from dadagrad.training.worker.compute import compute, touched
 
 logger = logging.getLogger(__name__)
@@ -175,7 +175,8 @@ class BatchDriver(DaskDriver):
         assert isinstance(instruction.input, SharedFeatures)
         (slice_,) = instruction.slices
         positions = self._touched.pop((slice_.reading, slice_.start), None)
-        weights = instruction.input.send(self._vocabularies[slice_.reading], positions)
+        content = instruction.input.read(self._vocabularies[slice_.reading], positions).content
+        weights = SentFeatures(content, positions is not None)
         self.bytes_moved += n_bytes(weights)
         return replace(instruction, input=weights)
 
