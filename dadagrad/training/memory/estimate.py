@@ -12,16 +12,16 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset, Partition
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.kernels.id_sets import packed_bytes
 from dadagrad.model.evaluate import MAX_SCORES
+from dadagrad.optim.arrays import Array
 from dadagrad.problem import Problem
 from dadagrad.training.memory.workers import WorkerMemory, cache_bytes, n_holders, stays_on_workers
 from dadagrad.training.schedule import n_prefetched, n_rounds, n_side_by_side
@@ -50,8 +50,6 @@ _MALLOC_KEPT = 24 << 20
 """Bytes that the C library keeps after the trial of step sizes."""
 _CLIENT_LIBRARIES, _WORKER_LIBRARIES = 30 << 20, 230 << 20
 """Bytes that the client of a cluster adds to a process, and of a worker before its first task."""
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class _Learning:
     `reading` the most that reading a partition takes in addition to its `decoded` rows.
     """
 
-    rounds: FloatArray
+    rounds: Array
     largest: Sizes
     together: Sizes
     work: int
@@ -213,9 +211,7 @@ def _worker_bytes(
     return {**parts, "total": sum(parts.values()), "limit": limit}
 
 
-def _between_workers(
-    problem: Problem, sums: FloatArray, workers: Sequence[WorkerMemory]
-) -> FloatArray:
+def _between_workers(problem: Problem, sums: Array, workers: Sequence[WorkerMemory]) -> Array:
     """Return the sizes of rounds with what workers send each other, instead of to the client."""
     rows, nnz, touched, _, _ = sums.T
     each = feature_bytes(problem) + 2  # bytes of an id

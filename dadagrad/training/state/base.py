@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from dadagrad.data.rows import Rows
 from dadagrad.kernels import training as kernels
 from dadagrad.kernels.parallel import Spread
-from dadagrad.optim.arrays import is_nonzero
+from dadagrad.optim.arrays import Array, is_nonzero
 from dadagrad.problem import Problem
 from dadagrad.training.state.slices import FeatureSlice, Gradient
-
-Array = NDArray[np.float64]
 
 NOTHING = np.zeros((0, 0))
 """Scores or squares that are not needed."""

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.parallel import Spread
 from dadagrad.kernels.training import MAX_STEPS, Batch
+from dadagrad.optim.arrays import Array
 from dadagrad.optim.baselines import GradientLearner, Learner, Row
 from dadagrad.optim.updates import GradientUpdate, Update, average_count
 from dadagrad.problem import Problem
 from dadagrad.training.state.base import NOTHING, Shapes, TrainingState, intercepts, step_intercepts
 from dadagrad.training.state.slices import FeatureSlice, Gradient
 
-Array = NDArray[np.float64]
 _asking = threading.Lock()  # of all states: a lock of its own could not be pickled
 
 

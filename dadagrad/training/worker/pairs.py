@@ -114,10 +114,9 @@ def draw_partners(
 
 def _stretches(new: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The first and last place of the stretch of each place; `new` marks the first places."""
-    begins = np.flatnonzero(new)
-    ends = np.append(begins[1:], len(new))
+    begins = np.append(np.flatnonzero(new), len(new))
     number = np.cumsum(new) - 1
-    return begins[number], ends[number]
+    return begins[number], begins[number + 1]
 
 
 def _uniform(seed: tuple[int, ...], start: int, stop: int) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ from tornado.ioloop import PeriodicCallback
 
 from dadagrad.kernels.id_sets import mark, marked, pack, unpack
 from dadagrad.model.stored_weights import StoredWeights
+from dadagrad.optim.arrays import Arrays
 from dadagrad.problem import Problem
 from dadagrad.storage.arrays import ArrayRecord, shared_storage
 from dadagrad.training.checkpoints.shards import StoredShard, write_shard
@@ -26,7 +27,7 @@ from dadagrad.training.coordinator.merge import Learned, merge_shard, shards
 from dadagrad.training.engines.dask.futures import RoundLost
 from dadagrad.training.engines.dask.messages import wrong_features
 from dadagrad.training.engines.dask.streams.peers import Operation, Peer, Version, packed, unpacked
-from dadagrad.training.engines.dask.streams.shards import Arrays, Layout, Shard, Source
+from dadagrad.training.engines.dask.streams.shards import Layout, Shard, Source
 from dadagrad.training.engines.trace import Measured, Task
 from dadagrad.training.messages import MergeRemotely
 from dadagrad.training.state import count_nonzeros, unscaled

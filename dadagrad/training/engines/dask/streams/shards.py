@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,6 @@ from dadagrad.training.checkpoints.shards import StoredShard
 from dadagrad.training.engines.dask.streams.peers import Version
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice
-
-Arrays: TypeAlias = dict[str, NDArray[Any]]
-"""The arrays of a state by feature."""
 
 Base: TypeAlias = State | StoredShard | None
 """State of a shard, here or in a checkpoint; None for zeros."""
