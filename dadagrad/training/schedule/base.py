@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain, pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -115,17 +115,15 @@ class Schedule(ABC):
     def rounds(self, start: Cursor, stop: Cursor | None = None) -> Iterator[Round]:
         """The rounds from `start` to `stop`, by default over all the passes that are left."""
         for pass_number in range(start.pass_number, self.passes):
-            stretches = iter(self.stretches(pass_number))
-            following = next(stretches, None)
-            number = 0
-            while following is not None and Cursor(pass_number, number) != stop:
-                content, following = following, next(stretches, None)
-                at_end = following is None
-                after = Cursor(pass_number + 1) if at_end else Cursor(pass_number, number + 1)
-                if pass_number > start.pass_number or number >= start.round:
-                    yield Round(Cursor(pass_number, number), after, content)
-                number += 1
-            if following is not None or stop == Cursor(pass_number + 1):
+            contents = chain(self.stretches(pass_number), [()])  # the last stands for no round
+            for number, (content, following) in enumerate(pairwise(contents)):
+                cursor = Cursor(pass_number, number)
+                if cursor == stop:
+                    return
+                after = Cursor(pass_number, number + 1) if following else Cursor(pass_number + 1)
+                if cursor >= start:
+                    yield Round(cursor, after, content)
+            if stop == Cursor(pass_number + 1):
                 return
 
     @abstractmethod

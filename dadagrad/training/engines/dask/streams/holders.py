@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -108,15 +108,12 @@ class Holders:
         It may wait for a store with so much `patience`, in seconds. Raises `RoundLost` if one of
         the holders does not answer.
         """
-        by_worker = self.layout.by_first_holder()
         arguments = {
             worker: (self.layout.version, t, numbers, operation, *others)
-            for worker, numbers in by_worker.items()
+            for worker, numbers in self.layout.by_first_holder().items()
         }
         answers = self._ask_all(ShardStore.call_each, arguments, arguments.keys(), patience)
-        results: dict[int, Any] = {}
-        for worker, numbers in by_worker.items():
-            results |= dict(zip(numbers, answers[worker], strict=True))
+        results = ChainMap(*answers.values())
         return [results[number] for number in sorted(results)]
 
     def assign(self, base: Callable[[int], Base] | None = None) -> bool:

@@ -80,15 +80,12 @@ class ShardStore(Peer):
 
     def call_each(
         self, version: Version, t: float, numbers: list[int], operation: Operation, *others: Any
-    ) -> list[Any]:
+    ) -> dict[int, Any]:
         """Call a method for each of some shards, one after the other, at the t of the run."""
-        shards = [self._shard(number, version) for number in numbers]
-        for shard in shards:
+        shards = {number: self._shard(number, version) for number in numbers}
+        for shard in shards.values():
             shard.state.t = t
-        return [
-            operation(self, number, shard, *others)
-            for number, shard in zip(numbers, shards, strict=True)
-        ]
+        return {number: operation(self, number, shard, *others) for number, shard in shards.items()}
 
     def state_of(self, number: int, shard: Shard) -> State:
         """The state of the features of a shard."""
