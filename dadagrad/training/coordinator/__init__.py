@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 from dadagrad.problem import Problem
@@ -194,11 +195,9 @@ class Coordinator:
         is_open = [whole or self._rounds.is_open(each.slice_) for each in self._waiting]
         if not self.problem.online and not all(is_open):
             return computes
-        waiting, self._waiting = self._waiting, []
-        for stretch, ready in zip(waiting, is_open, strict=True):
-            if not ready:
-                self._waiting.append(stretch)
-                continue
+        waiting = self._waiting
+        self._waiting = [each for each, ready in zip(waiting, is_open, strict=True) if not ready]
+        for stretch in compress(waiting, is_open):
             slices = stretch.slices if whole else (stretch.slice_,)
             following = [self._rounds.issue(slice_) for slice_ in slices][-1]
             slice_input = self._combination.give(stretch)

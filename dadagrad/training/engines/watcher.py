@@ -174,7 +174,6 @@ class Watcher:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.getsignal(number) for number in signals_to_end()}
 
         def interrupt(number: int, frame: FrameType | None) -> None:
             if self.stopped_by is not None:
@@ -182,8 +181,7 @@ class Watcher:
                 raise KeyboardInterrupt(number)
             self.stopped_by = signal.Signals(number)
 
-        for number in before:
-            signal.signal(number, interrupt)
+        before = {number: signal.signal(number, interrupt) for number in signals_to_end()}
         try:
             yield
         finally:

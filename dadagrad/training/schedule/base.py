@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, pairwise, zip_longest
 from typing import TypeAlias
 
 import numpy as np
@@ -70,13 +70,8 @@ class Round:
     @property
     def slices(self) -> list[Slice]:
         """All slices of the round, the first of each stretch before the second of any."""
-        depth = max(map(len, self.stretches), default=0)
-        return [
-            stretch[place]
-            for place in range(depth)
-            for stretch in self.stretches
-            if place < len(stretch)
-        ]
+        columns = zip_longest(*self.stretches)
+        return [slice_ for column in columns for slice_ in column if slice_ is not None]
 
 
 @dataclass(frozen=True)
