@@ -17,7 +17,6 @@ from dadagrad.errors import CorruptionError, InputError
 from dadagrad.problem import SCALES, Problem
 from dadagrad.settings import Number
 from dadagrad.storage.backends import absolute
-from dadagrad.storage.files import is_url
 from dadagrad.training.callbacks import LearningCurve
 from dadagrad.training.checkpoints.manifest import Snapshot
 from dadagrad.training.checkpoints.shards import join_shards, stored_state
@@ -165,10 +164,7 @@ def _lasting_url(data: Dataset) -> str | list[str]:
     """Return the addresses of `data` for a process in any folder, or `IN_MEMORY`."""
     if data.is_temporary:
         return IN_MEMORY
-    urls = [
-        os.path.abspath(url) if not is_url(url) and os.path.exists(url) else url
-        for url in (source.url for source in data.sources)
-    ]
+    urls = [absolute(source.url) for source in data.sources]
     return urls if len(urls) > 1 else urls[0]
 
 
