@@ -6,10 +6,10 @@ Together they give the outputs (a linear model each, in one stream) and the sett
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,29 +17,23 @@ from numpy.typing import NDArray
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import LabelColumn, Schema
 from dadagrad.errors import InputError
-from dadagrad.optim import losses
 from dadagrad.optim.baselines import Learner
-from dadagrad.optim.losses import Link, Loss
+from dadagrad.optim.losses import Loss
 from dadagrad.optim.preconditioners import Diagonal
 from dadagrad.optim.registry import parameters
 from dadagrad.optim.regularizers import ElasticBox
 from dadagrad.optim.updates import GradientUpdate
 from dadagrad.summary import listed
+from dadagrad.task import Task, task_of
 
 if TYPE_CHECKING:
     from dadagrad.kernels.training import Hyperparameters, Targets
 
-Task = Literal["binary", "multiclass", "multilabel", "regression", "ranking"]
 MAX_GROUP_WIDTH = 8
 """Independent outputs of a group: their part of the state fills one cache line."""
 
-SCALES = "scales"
-"""Name of `Problem.scales` among the arrays of a state that is saved."""
-
-
-def has_classes(task: Task) -> bool:
-    """True if the labels of a task are classes; those of others are numbers."""
-    return task not in ("regression", "ranking")
+SCALES, CENTERS = "scales", "centers"
+"""Names of `Problem.scales` and `Problem.centers` among the arrays of a state that is saved."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +47,9 @@ class Problem:
         all targets, in the same pass over the data.
     scales : (n_features,) float32 or None
         Numbers that columns are divided by before they are learned from, and weights after.
+    centers : (n_label_columns,) float64 or None
+        Numbers that are subtracted from the labels of a regression before they are learned from,
+        and added to the intercepts after.
     """
 
     config: TrainConfig
@@ -60,6 +57,7 @@ class Problem:
     label_columns: tuple[LabelColumn, ...]
     n_features: int
     scales: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
+    centers: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
     configs: tuple[TrainConfig, ...] = ()
     """Configurations of several settings, if they are not the alternatives of `config`."""
 
@@ -273,10 +271,17 @@ class Problem:
         )
         return replace(self, config=several[0], configs=several if len(several) > 1 else ())
 
-    def with_scales(self, scales: NDArray[np.float32] | None) -> Problem:
-        """Return the same problem with columns that are divided by `scales`, if there are any."""
-        scaled = scales is not None or self.config.scale_columns is True
-        return replace(self._with_choices(scale_columns=scaled), scales=scales)
+    @property
+    def units(self) -> dict[str, NDArray[Any]]:
+        """Scales and centers, if there are any: a state is in these units."""
+        units = {SCALES: self.scales, CENTERS: self.centers}
+        return {name: array for name, array in units.items() if array is not None}
+
+    def with_units(self, units: Mapping[str, NDArray[Any]]) -> Problem:
+        """Return the same problem with these `scales` and `centers`, if there are any."""
+        scaled = SCALES in units or self.config.scale_columns is True
+        problem = self._with_choices(scale_columns=scaled)
+        return replace(problem, scales=units.get(SCALES), centers=units.get(CENTERS))
 
     def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """Targets of each output: (n_rows, n_outputs) signs, or values of a regression."""
@@ -328,7 +333,7 @@ def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Proble
             "without --no-labels (in Parquet, the column must be named 'label'; a matrix in memory "
             "is given with its labels, as a pair (X, y))"
         )
-    task, ranks = _task(config, columns), config.loss.ranks
+    task, ranks = task_of(config, columns), config.loss.ranks
     if ranks and not schema.queried:
         raise InputError(
             "the ranking loss compares rows of one query, and the data has no queries: ingest "
@@ -342,54 +347,3 @@ def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Proble
     if config.class_weight is not None:
         _ = problem.class_importance
     return problem
-
-
-def _task(config: TrainConfig, columns: tuple[LabelColumn, ...]) -> Task:
-    loss = config.loss
-    for kind, word, words in (("link", loss.link, Link), ("task", loss.task, losses.Task)):
-        if word not in get_args(words):
-            raise InputError(
-                f"the {kind} of {loss.name} is {word!r}; it must be one of {get_args(words)}"
-            )
-    if (loss.couples or loss.ranks) and len(columns) > 1:
-        raise InputError(
-            f"the {loss.name} loss is for one label column; the data has {len(columns)}"
-        )
-    if not loss.classifies:
-        for column in columns:
-            if column.names is not None:
-                raise InputError(
-                    f"{column.place} has the classes {listed(column.names)}, and the {loss.name} "
-                    "loss is for numbers; choose a loss that classifies, such as hinge or logistic "
-                    "(in scikit-learn, AdaGradClassifier), or give labels that are numbers"
-                )
-        return "ranking" if loss.ranks else "regression"
-    for column in columns:
-        if column.values is None:
-            raise InputError(
-                f"{column.place} has more than 1000 distinct values, which is a regression; the "
-                f"{loss.name} loss classifies. Choose --loss squared, or absolute if some labels "
-                "are far off"
-            )
-        if not column.values:
-            raise InputError(f"{column.place} has no labels; training needs some")
-        if len(column.values) < 2:
-            raise InputError(
-                f"{column.place} has only one class, {listed(column.texts)}; a classifier needs two"
-            )
-        fractions = [value for value in column.values if value % 1]
-        if column.names is None and len(column.values) > 2 and fractions:
-            raise InputError(
-                f"{column.place} has numbers such as {fractions[0]:g}, and the {loss.name} loss is "
-                "for classes; choose --loss squared or huber, or give classes that are words"
-            )
-        if len(columns) > 1 and len(column.values) > 2:
-            raise InputError(
-                f"{column.place} has {len(column.values)} distinct values; with "
-                "several label columns each must have two (has the label, has it not)"
-            )
-    if len(columns) > 1:
-        return "multilabel"
-    # A loss over all classes has an output for each, also where there are two.
-    binary = len(columns[0].values or ()) == 2 and not loss.couples
-    return "binary" if binary else "multiclass"

@@ -25,7 +25,7 @@ from dadagrad.model.stored_weights import model_digest, range_digests
 from dadagrad.optim.arrays import Array
 from dadagrad.optim.calibration import Calibration, Uncalibrated, probabilities
 from dadagrad.optim.losses import LOSSES, MAX_LOG_MEAN, Link, Softmax
-from dadagrad.problem import Task, has_classes
+from dadagrad.task import Task, has_classes
 
 _MAX_SINGLE = 64  # rows that are read one by one
 

@@ -29,8 +29,8 @@ from dadagrad.model.model import Model, as_model
 from dadagrad.model.ranking import RankingScores
 from dadagrad.optim.arrays import Array
 from dadagrad.optim.losses import LOSSES, Loss, Ranking, check_targets
-from dadagrad.problem import Task, has_classes
 from dadagrad.settings import Number
+from dadagrad.task import Task, has_classes
 
 MAX_SCORES = 2**19
 """Distinct scores from which the area under the ROC curve is computed."""

@@ -48,12 +48,16 @@ class Loss(Named, ABC):
         The smallest and the largest label of a regression.
     has_kink : bool
         True if the slope jumps, so that steps can pass the best score of their row at full size.
+    of_residual : bool
+        True if the loss depends on the difference of score and label alone: training may learn from
+        labels less a constant.
     """
 
     task: ClassVar[Task] = "binary"
     link: ClassVar[Link] = "identity"
     label_range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     has_kink: ClassVar[bool] = False
+    of_residual: ClassVar[bool] = False
     code: ClassVar[int | None] = None
     """Number of the formulas in `dadagrad.kernels.training`, or None without any."""
     scalar_slope: ClassVar[Any] = None
@@ -63,6 +67,7 @@ class Loss(Named, ABC):
         super().__init_subclass__(**keywords)
         if vars(cls).keys() & {"value", "slope"} and "code" not in vars(cls):
             cls.code = None
+            cls.of_residual = vars(cls).get("of_residual", False)
         slope = inspect.getattr_static(cls, "slope")
         if isinstance(slope, staticmethod) and hasattr(slope.__func__, "py_func"):
             from numba import vectorize
@@ -179,6 +184,7 @@ class Squared(Loss):
     """(m - y)^2 / 2."""
 
     code: ClassVar[int | None] = 3
+    of_residual: ClassVar[bool] = True
     task: ClassVar[Task] = "regression"
 
     def value(self, scores: Array, labels: Array) -> Array:
@@ -196,6 +202,7 @@ class Absolute(Loss):
     """|m - y|; the slope at m = y exactly is 0."""
 
     code: ClassVar[int | None] = 4
+    of_residual: ClassVar[bool] = True
     has_kink: ClassVar[bool] = True
     task: ClassVar[Task] = "regression"
 
@@ -215,6 +222,7 @@ class Huber(Loss):
 
     width: Positive = 1.0
     code: ClassVar[int | None] = 5
+    of_residual: ClassVar[bool] = True
     task: ClassVar[Task] = "regression"
 
     def value(self, scores: Array, labels: Array) -> Array:
@@ -242,6 +250,7 @@ class Quantile(Loss):
 
     q: Positive = 0.5
     code: ClassVar[int | None] = 6
+    of_residual: ClassVar[bool] = True
     has_kink: ClassVar[bool] = True
     task: ClassVar[Task] = "regression"
 

@@ -16,13 +16,13 @@ from jinja2 import Environment, PackageLoader
 
 from dadagrad.errors import InputError, OnError
 from dadagrad.model.model import Model
-from dadagrad.problem import has_classes
 from dadagrad.reports import sections
 from dadagrad.reports.document import TOP, Document, describe
 from dadagrad.settings import Number
 from dadagrad.storage.documents import strict_json
 from dadagrad.storage.output import output_file
 from dadagrad.summary import counted, duration, last_part, percent, short, utf8
+from dadagrad.task import has_classes
 from dadagrad.training.result import TrainResult
 
 _TASKS = {

@@ -49,6 +49,22 @@ def constant_metrics(problem: Problem, data: Dataset) -> dict[str, float | None]
     }
 
 
+def best_scores(
+    problem: Problem, targets: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The score of the least mean loss of each column of `targets`: there its slope is 0."""
+    low, high = np.full((2, targets.shape[1]), MAX_SCORE) * [[-1.0], [1.0]]
+    if problem.task == "regression" and problem.loss.link == "identity":
+        low, high = targets.min(axis=0), targets.max(axis=0)
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        slopes = problem.loss.slope(np.full(targets.shape, middle), targets)
+        rises = weights @ slopes > 0.0
+        low, high = np.where(rises, low, middle), np.where(rises, middle, high)
+    best: NDArray[np.float64] = 0.5 * (low + high)
+    return best
+
+
 def _of_column(
     problem: Problem, data: Dataset, number: int, sample: Callable[[], _Sample]
 ) -> tuple[float, float]:
@@ -64,7 +80,7 @@ def _of_column(
         chosen = np.where(shares == shares.max(), 1.0, 0.0)
         tried = [np.zeros_like(shares), chosen, np.log(np.maximum(shares, 1e-12))]
     else:
-        tried = [_best_scores(problem, targets, weights)]
+        tried = [best_scores(problem, targets, weights)]
     losses = [problem.loss.value(np.broadcast_to(each, targets.shape), targets) for each in tried]
     error = 1.0 - shares.max() if problem.task == "multiclass" else min(shares[0], 1.0 - shares[0])
     return min(float(np.mean(weights @ each)) for each in losses), float(error)
@@ -187,19 +203,3 @@ def _sample(data: Dataset) -> _Sample:
         if weights.any():
             break
     return labels, weights
-
-
-def _best_scores(
-    problem: Problem, targets: NDArray[np.float64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The score of the least mean loss of each column of `targets`: there its slope is 0."""
-    low, high = np.full((2, targets.shape[1]), MAX_SCORE) * [[-1.0], [1.0]]
-    if problem.task == "regression" and problem.loss.link == "identity":
-        low, high = targets.min(axis=0), targets.max(axis=0)
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        slopes = problem.loss.slope(np.full(targets.shape, middle), targets)
-        rises = weights @ slopes > 0.0
-        low, high = np.where(rises, low, middle), np.where(rises, middle, high)
-    best: NDArray[np.float64] = 0.5 * (low + high)
-    return best

@@ -18,11 +18,10 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import skipping
 from dadagrad.errors import DadagradError, InputError, OnError, TrainingError
 from dadagrad.model.writer import ModelWriter
-from dadagrad.problem import Problem, make_problem
+from dadagrad.problem import SCALES, Problem, make_problem
 from dadagrad.storage.memory import trim_malloc
 from dadagrad.training.callbacks import BeginEvent, Callback
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
-from dadagrad.training.column_scales import measure_scales
 from dadagrad.training.constant import constant_metrics, warn_of_rows, worse_than_constant
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
@@ -39,6 +38,7 @@ from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS, Cursor
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.remote import RemoteWeights
 from dadagrad.training.step_size import choose_step_size
+from dadagrad.training.units import choose_units
 from dadagrad.training.worker.partition_reader import Loader
 
 logger = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class Run:
         watcher.writer = self._writer if self.workers_write else None
         if saver is not None:
             choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
-            saver.config, saver.scales = replace(saver.config, **choices), self.problem.scales
+            saver.config, saver.units = replace(saver.config, **choices), self.problem.units
             saver.record, saver.curve = start.record, start.curve
         with watcher.events():
             with self._writer or nullcontext():
@@ -241,12 +241,10 @@ class Run:
         loader = engine.loader or Loader(self.readable)
         if config.scale_columns is not False or engine.loader is not None:
             self._check_order(loader)
-        if config.scale_columns is not False:
-            always = config.scale_columns is True
-            scales = measure_scales(self.readable, self.schedule, always, loader)
-            self.problem = self.problem.with_scales(scales)
-            if scales is not None:
-                self.messages("columns are divided by their mean absolute value in the first rows")
+        units = choose_units(self.problem, self.readable, self.schedule, loader)
+        if SCALES in units:
+            self.messages("columns are divided by their mean absolute value in the first rows")
+        self.problem = self.problem.with_units(units)
         if config.step_size == "auto" and config.update.has_step_size:
             self.messages("choosing the step size on the first rows")
             threads = self.resources.local_threads

@@ -19,7 +19,7 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.model.model import Model
-from dadagrad.problem import SCALES, Problem
+from dadagrad.problem import CENTERS, SCALES, Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.training.progressive import HISTOGRAM, SUMS, ProgressiveMetrics
 from dadagrad.training.result import TrainResult
@@ -80,11 +80,12 @@ class InitialState:
         model = self.model
         # A run changes its state, and others may start from the same.
         arrays = {name: array.copy() for name, array in self.arrays.items()}
-        scales = arrays.pop(SCALES, None)
-        if scales is not None:
+        units = {name: arrays.pop(name) for name in (SCALES, CENTERS) if name in arrays}
+        if (scales := units.get(SCALES)) is not None:
             unknown = np.full(problem.n_features - len(scales), np.median(scales), np.float32)
-            scales = np.append(scales, unknown)
-        before = Problem(self.config, model.task, model.label_columns, model.n_features, scales)
+            units[SCALES] = np.append(scales, unknown)
+        before = Problem(self.config, model.task, model.label_columns, model.n_features)
+        before = before.with_units(units)
         problem = continue_problem(problem, before)
         try:
             earlier = ProgressiveMetrics.from_arrays(arrays) if SUMS in arrays else None
@@ -132,7 +133,7 @@ def continue_problem(problem: Problem, before: Problem) -> Problem:
     config, chosen = problem.config, before.config
     choices = {name: getattr(chosen, name) for name in CHOSEN if getattr(config, name) == "auto"}
     config = replace(config, **choices)
-    problem = replace(problem, config=config, scales=before.scales)
+    problem = replace(problem, config=config, scales=before.scales, centers=before.centers)
     old, new = chosen.to_json(), config.to_json()
     fixed = _FIXED if before.compiled == problem.compiled else (*_FIXED, *_DECIDE_COMPILATION)
     changes = [(name, old[name], new[name]) for name in fixed]

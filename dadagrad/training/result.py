@@ -17,7 +17,7 @@ from dadagrad.model.stored_weights import model_digest
 from dadagrad.model.writer import ModelWriter
 from dadagrad.optim.calibration import CALIBRATIONS, Calibration, Uncalibrated, bin_scores, log_loss
 from dadagrad.optim.registry import describe
-from dadagrad.problem import SCALES, Problem
+from dadagrad.problem import Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
@@ -122,12 +122,11 @@ class TrainResult:
         """The state of the model's training, in the memory of the run."""
         problem, place, best = self.coordinator.problem, self.coordinator.place, self.report["best"]
         state = self.coordinator.state.of_setting(problem, best)
-        scales = {} if problem.scales is None else {SCALES: problem.scales}
         metrics = {}
         if place.passes:
             first, earlier = place.passes[0], place.earlier
             metrics = (first if earlier is None else earlier + first).to_arrays(best)
-        return state.arrays | scales | metrics | {"t": np.array([state.t])}
+        return state.arrays | problem.units | metrics | {"t": np.array([state.t])}
 
     def save(self, url: str, *, keep_state: bool | None = None) -> None:
         """Save the model, with the state from which ``train(..., initial_model=url)`` goes on.
@@ -165,7 +164,7 @@ def make_model(
         n_features=problem.n_features,
         ids=ids,
         weights=unscaled(problem, ids, weights),
-        intercept=state.intercepts(problem),
+        intercept=state.intercepts(problem) + (0.0 if problem.centers is None else problem.centers),
         loss=describe(problem.loss),
         task=problem.task,
         label_columns=problem.label_columns,

@@ -173,7 +173,7 @@ def train(
             checkpoints, run.readable, config, keep=keep, notes=metadata or {}, new=True,
             every=save_every, seconds=save_seconds, holdout=run.holdout,
         ) as saver:  # fmt: skip
-            saver.begin(start, run.problem.scales)
+            saver.begin(start, run.problem.units)
             return run.execute(engine, saver, start, receivers)
 
 

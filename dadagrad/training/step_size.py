@@ -225,7 +225,7 @@ def _with_step_size(problem: Problem, step_size: float, rows: Rows) -> Problem:
         calibration="none",
     )
     n_features = rows.n_local if problem.compiled else problem.n_features
-    return replace(setting, config=config, n_features=n_features, scales=None)
+    return replace(setting, config=config, n_features=n_features, scales=None, centers=None)
 
 
 def _stages(importance: NDArray[np.float64], compiled: bool) -> Iterator[tuple[slice, slice, int]]:

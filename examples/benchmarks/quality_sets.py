@@ -40,12 +40,12 @@ ADULT_MONEY = {73: 8000.0, 75: 1900.0}  # two columns each: none, and some
 
 @dataclass(frozen=True)
 class RealSet:
-    """Rows to learn from and to test on; labels are numbers of classes."""
+    """Rows to learn from and to test on; labels are numbers of classes, or any numbers."""
 
     x: scipy.sparse.csr_array
-    y: NDArray[np.int64]
+    y: NDArray[Any]
     test_x: scipy.sparse.csr_array
-    test_y: NDArray[np.int64]
+    test_y: NDArray[Any]
 
     def ordered(self, seed: int) -> RealSet:
         """The same with the rows to learn from in a random order."""
@@ -63,8 +63,10 @@ def split(x: Any, y: Sequence[Any] | NDArray[Any], n_train: int) -> RealSet:
     rows = scipy.sparse.csr_array(x, dtype=np.float32)
     # scikit-learn takes indices of 32 bits alone.
     rows.indices, rows.indptr = rows.indices.astype(np.int32), rows.indptr.astype(np.int32)
-    classes = np.unique(np.asarray(y), return_inverse=True)[1]
-    return RealSet(rows[:n_train], classes[:n_train], rows[n_train:], classes[n_train:])
+    labels = np.asarray(y)
+    if labels.dtype != np.float64:
+        labels = np.unique(labels, return_inverse=True)[1]
+    return RealSet(rows[:n_train], labels[:n_train], rows[n_train:], labels[n_train:])
 
 
 def split_randomly(x: Any, y: NDArray[Any]) -> RealSet:
@@ -251,18 +253,28 @@ def corpus_rows(corpus: Corpus) -> tuple[scipy.sparse.csr_array, NDArray[np.floa
 
 def imdb(data: Path) -> RealSet:
     """Words and pairs of words, present or not, rows of length 1."""
+    texts, labels, _, n_train = read_reviews(data)
+    return split(words_and_pairs(texts), labels, n_train)
+
+
+def imdb_ratings(data: Path) -> RealSet:
+    """The same rows; the labels are ratings, 1 to 4 and 7 to 10."""
+    texts, _, ratings, n_train = read_reviews(data)
+    return split(words_and_pairs(texts), ratings, n_train)
+
+
+def words_and_pairs(texts: list[str]) -> scipy.sparse.csr_matrix:
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    texts, labels, n_train = read_reviews(data)
     words = HashingVectorizer(
         n_features=1 << 21, ngram_range=(1, 2), binary=True, alternate_sign=False
     )
-    return split(words.transform(texts), labels, n_train)
+    return words.transform(texts)
 
 
 def imdb_counts(data: Path) -> RealSet:
     """Lengths of each text, and counts of signs and words."""
-    texts, labels, n_train = read_reviews(data)
+    texts, labels, _, n_train = read_reviews(data)
     return split(np.array([counts(text) for text in texts]), labels, n_train)
 
 
@@ -289,17 +301,17 @@ def counts(text: str) -> list[float]:
     ]
 
 
-def read_reviews(data: Path) -> tuple[list[str], list[str], int]:
-    """The texts and labels, those to learn from first, and the number of these."""
-    parts: dict[str, list[tuple[str, str]]] = {"train": [], "test": []}
+def read_reviews(data: Path) -> tuple[list[str], list[str], NDArray[np.float64], int]:
+    """The texts, labels and ratings, those to learn from first, and the number of these."""
+    parts: dict[str, list[tuple[str, str, float]]] = {"train": [], "test": []}
     archive = data / "imdb" / "aclImdb_labelled.tsv.xz"
     with lzma.open(archive, "rt", encoding="utf-8", newline="\n") as lines:
         for line in lines:
-            part, label, _, _, text = line.split("\t", 4)
+            part, label, _, rating, text = line.split("\t", 4)
             if part in parts:
-                parts[part].append((text, label))
-    texts, labels = zip(*parts["train"], *parts["test"], strict=True)
-    return list(texts), list(labels), len(parts["train"])
+                parts[part].append((text, label, float(rating)))
+    texts, labels, ratings = zip(*parts["train"], *parts["test"], strict=True)
+    return list(texts), list(labels), np.array(ratings), len(parts["train"])
 
 
 # Census

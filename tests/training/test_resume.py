@@ -75,6 +75,9 @@ CASES = {
         {"update": "mirror-descent", "loss": "softmax", "batch_size": 1, "scale_columns": True},
         {"labels": "multiclass"},
     ),
+    "online, regression": (
+        {"loss": "absolute", "step_size": "auto", "batch_size": 1}, {"labels": "real"},
+    ),
     "online, pairs": ({"loss": "ranking", "l1": 1e-4, "batch_size": 1}, {"labels": "relevance"}),
     "streams": ({"streams": 3, "rounds": 4, "l1": 1e-3, "scale_columns": True}, {}),
     "streams, average": ({"streams": 3, "rounds": 4, "average": True}, {}),

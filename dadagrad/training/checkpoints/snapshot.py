@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import IN_MEMORY, Dataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.problem import SCALES, Problem
+from dadagrad.problem import CENTERS, SCALES, Problem
 from dadagrad.settings import Number
 from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import LearningCurve
@@ -51,7 +50,7 @@ class CheckpointSaver(CheckpointWriter):
     """Writer of a training run's checkpoints, with the plain JSON `notes` of the user.
 
     A checkpoint is due after `every` steps or, where that is None, so many `seconds`.
-    `config` and `scales` are replaced when they have been chosen on the first rows.
+    `config` and `units` are replaced when they have been chosen on the first rows.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class CheckpointSaver(CheckpointWriter):
         super().__init__(url, keep=keep, new=new)
         self.every, self.seconds = every, None if every is not None else seconds
         self.config = config
-        self.scales: NDArray[np.float32] | None = None
+        self.units: dict[str, NDArray[Any]] = {}
         self._source = data
         other = None
         if holdout is not None and holdout.data is not None:
@@ -87,15 +86,15 @@ class CheckpointSaver(CheckpointWriter):
         self.record = HoldoutRecord()
         self.curve = LearningCurve()
 
-    def begin(self, start: Start | None, scales: NDArray[np.float32] | None) -> None:
+    def begin(self, start: Start | None, units: dict[str, NDArray[Any]]) -> None:
         """Save a first checkpoint, to resume from: without a state, or with that of `start`.
 
-        `scales` are those of the columns of that state.
+        `units` are those of that state (`Problem.units`).
         """
         if start is None:
             self.save(Snapshot(0, {}, self._current_meta()))
         else:
-            self.scales = scales
+            self.units = units
             self.submit_state(Save(start.place, start.state), 0.0)
 
     def submit_state(self, save: Save, seconds: float) -> None:
@@ -114,8 +113,7 @@ class CheckpointSaver(CheckpointWriter):
         if save.write_shards is not None:
             assert isinstance(save.state, State), "workers hold compiled states alone"
             arrays = save.state.common().arrays
-        if self.scales is not None:
-            arrays |= {SCALES: self.scales}
+        arrays |= self.units
         if best is not None:
             arrays |= {_BEST + name: array for name, array in best.arrays.items()}
             meta["best_t"] = best.t
@@ -180,22 +178,23 @@ class Start:
 
 
 def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, Start]:
-    """Return the problem with the scales of its columns, and the start of the run of `snapshot`.
+    """Return the problem in the units of the state, and the start of the run of `snapshot`.
 
     `CorruptionError` if the snapshot is not one of `problem`.
     """
     restored: TrainingState
     meta, arrays = snapshot.meta, dict(snapshot.arrays)
-    scales = arrays.pop(SCALES, None)
+    units = {name: arrays.pop(name) for name in (SCALES, CENTERS) if name in arrays}
     state = {name: array for name, array in arrays.items() if not name.startswith(_BEST)}
     best_arrays = {
         name.removeprefix(_BEST): array for name, array in arrays.items() if name not in state
     }
     try:
-        if scales is not None:
-            if scales.shape != (problem.n_features,) or scales.dtype != np.float32:
-                raise ValueError(f"{SCALES} are {scales.dtype}, shape {scales.shape}")
-            problem = problem.with_scales(scales)
+        kinds = {SCALES: (problem.n_features, "<f4"), CENTERS: (len(problem.label_columns), "<f8")}
+        for name, array in units.items():
+            if (*array.shape, array.dtype.str) != kinds[name]:
+                raise ValueError(f"{name} are {array.dtype}, shape {array.shape}")
+        problem = problem.with_units(units)
         best = None
         if best_arrays:
             best = zero_state(problem).restored(best_arrays, meta["best_t"])

@@ -81,11 +81,13 @@ def compute(
 
 
 def rows_of(problem: Problem, rows: Rows, slice_: Slice, place: str) -> Rows:
-    """The rows to learn from of a slice of the partition `rows`: of a ranking pairs, and scaled."""
+    """The rows to learn from of a slice of the partition `rows`: of a ranking pairs; in units."""
     if problem.loss.ranks:
         part = pair_rows(rows, slice_, problem.config.seed, place)
     else:
         part = rows.slice(slice_.start, slice_.stop)
+    if problem.centers is not None:
+        part = replace(part, labels=part.labels - problem.centers)
     return part if problem.scales is None else part.divide_columns(problem.scales)
 
 

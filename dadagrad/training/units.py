@@ -1,4 +1,4 @@
-"""Scales of columns: what makes training independent of the units of the data.
+"""Units of columns and labels: what makes training independent of those of the data.
 
 Steps of AdaGrad give all columns weights of one size, so that a score is governed by the columns
 with the largest values. In the data divided by the scale of each column all columns have values
@@ -10,11 +10,16 @@ batches need to know nothing of it.
 Scaling hurts text, whose values say how much a word means (the error of 20 Newsgroups by tf-idf
 rises by 9 %). The two are easy to tell apart: in text and images the largest and the smallest mean
 value of a frequent column are a factor 1.5 to 6 apart, in tables 40 to 10,000,000.
+
+An intercept takes many steps to labels that are far from 0, while all other weights stand in for
+it. A regression learns from labels less a center, the best constant of the first rows, which is
+added to the intercept of the model.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +27,9 @@ from numpy.typing import NDArray
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.kernels.id_sets import distinct_ids
+from dadagrad.optim.arrays import Array
+from dadagrad.problem import CENTERS, SCALES, Problem
+from dadagrad.training.constant import best_scores
 from dadagrad.training.schedule.base import Schedule
 from dadagrad.training.worker.partition_reader import Loader
 
@@ -46,6 +54,21 @@ MIN_SCALE = np.float32(1e-30)
 
 MEAN_RANGE = 1e-3, 20.0
 """Mean values of frequent columns that the grid of step sizes suits."""
+
+
+def choose_units(
+    problem: Problem, data: Dataset, schedule: Schedule, loader: Loader
+) -> dict[str, NDArray[Any]]:
+    """The units of `Problem.with_units`, measured on the first rows, which `loader` keeps."""
+    units: dict[str, NDArray[Any]] = {}
+    if problem.config.scale_columns is not False:
+        always = problem.config.scale_columns is True
+        scales = measure_scales(data, schedule, always, loader)
+        if scales is not None:
+            units[SCALES] = scales
+    if _centers_labels(problem):
+        units[CENTERS] = _measure_centers(problem, schedule, loader)
+    return units
 
 
 def measure_scales(
@@ -92,6 +115,30 @@ def measure_scales(
     scales = np.full(data.schema.n_features, np.median(means), np.float32)
     scales[columns] = means
     return np.maximum(scales, MIN_SCALE)
+
+
+def _centers_labels(problem: Problem) -> bool:
+    """True if the labels of a regression are learned from less the best constants.
+
+    A given step size is that of the papers, whose intercepts start at 0. The loss must depend on
+    the difference of score and label alone.
+    """
+    config = problem.config
+    is_free = config.fit_intercept and config.step_size == "auto" and config.update.has_step_size
+    return is_free and all(setting.loss.of_residual for setting in problem.settings)
+
+
+def _measure_centers(problem: Problem, schedule: Schedule, loader: Loader) -> Array:
+    """The (n_label_columns,) best constant scores of the first rows; 0 if none has a weight."""
+    for partition in schedule.first.order(0):
+        whole = loader.load(partition)
+        rows = _from_first_weighted(whole)
+        rows = rows.slice(0, min(MAX_ROWS, rows.n_rows))
+        if rows.n_rows:
+            loader.keep(partition, whole)
+            weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights.astype(float)
+            return best_scores(problem.settings[0], rows.labels, weights / weights.sum())
+    return np.zeros(len(problem.label_columns))
 
 
 def _from_first_weighted(rows: Rows) -> Rows:

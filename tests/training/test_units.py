@@ -1,4 +1,4 @@
-"""Columns divided by their mean absolute value: their units do not matter."""
+"""Columns divided by their mean absolute value, labels less a center: no unit matters."""
 
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from helpers.training_cases import (
     dense_weights,
     make_data,
 )
+from helpers.zarr_cases import write_zarr
 
 from dadagrad import (
     AdaGradClassifier,
@@ -25,7 +26,7 @@ from dadagrad import (
 from dadagrad.optim.losses import Logistic
 from dadagrad.optim.preconditioners import Normalized
 from dadagrad.optim.updates import UPDATES as CLASSES
-from dadagrad.training import column_scales
+from dadagrad.training import units
 
 UNITS = 2.0 ** np.random.default_rng(5).integers(-12, 18, N_FEATURES)
 MODES = {
@@ -118,13 +119,13 @@ def test_values_of_one_range_and_ones_are_left_alone():
 
 def test_a_row_may_have_more_entries_than_are_measured(monkeypatch):
     data = in_units(all_columns((30, 20)), UNITS)
-    monkeypatch.setattr(column_scales, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(units, "MAX_ENTRIES", 3)
     result = train(data, TrainConfig(step_size=0.3, scale_columns=True, shuffle=False))
     assert np.array_equal(result.coordinator.problem.scales, UNITS)
 
 
 def test_first_rows_of_weight_0_are_not_measured(monkeypatch):
-    monkeypatch.setattr(column_scales, "MAX_ROWS", 100)
+    monkeypatch.setattr(units, "MAX_ROWS", 100)
     rows, settings = table(400, 0).read(0), {"step_size": 0.3, "shuffle": False}
     nothing = replace(rows, weights=np.zeros(400, np.float32))
     later = replace(rows, weights=np.where(np.arange(400) < 150, 0, 1).astype(np.float32))
@@ -170,3 +171,39 @@ def test_sums_that_overflow_end_the_run_with_the_name_of_the_feature(mode):
 
 def test_an_error_of_a_worker_names_the_feature(scheduler_here):
     train_on_overflow(NAMED, step_size=0.5, batch_size=10, client=scheduler_here)
+
+
+def far_from_0(data, offset):
+    """The same rows with labels that are larger by `offset`."""
+    parts = [data.read(number) for number in range(len(data.partitions))]
+    return as_dataset([replace(rows, labels=rows.labels + offset) for rows in parts])
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute", "huber", "quantile:q=0.8"])
+def test_a_regression_learns_labels_that_are_far_from_0_as_well(loss):
+    data = make_data((900, 300), labels="real", weighted=True)
+    near, far = (train(far_from_0(data, n), loss=loss, passes=2).model for n in (0.0, 1000.0))
+    rows = data.read(0)
+    assert far.scores(rows) - 1000.0 == pytest.approx(near.scores(rows), abs=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{"streams": 3}, {"batch_size": 20}], ids=str)
+def test_workers_of_a_cluster_learn_from_the_same_labels(scheduler, tmp_path, settings):
+    url = write_zarr(far_from_0(make_data(labels="real"), 50.0), tmp_path / "data")
+    settings = {"loss": "squared", "passes": 2, **settings}
+    assert bits(train(url, client=scheduler, **settings)) == bits(train(url, **settings))
+
+
+def test_the_steps_of_the_papers_start_at_0():
+    """A step size is given, or no intercept is learned."""
+    data = far_from_0(make_data(labels="real"), 50.0)
+    for settings in ({"step_size": 0.1}, {"fit_intercept": False}, {"loss": "poisson"}):
+        assert train(data, **{"loss": "squared"} | settings).coordinator.problem.centers is None
+
+
+def test_a_saved_model_goes_on_from_its_center(tmp_path):
+    first, later = (far_from_0(make_data(labels="real", seed=n), 9.0 + n) for n in range(2))
+    begun = train(first, loss="squared", save_to=str(tmp_path / "model"))
+    expected = train(later, initial_model=begun)
+    assert expected.coordinator.problem.centers == pytest.approx([9.0], abs=1.0)
+    assert train(later, initial_model=str(tmp_path / "model")).digest == expected.digest
