@@ -9,12 +9,12 @@ displays do not, and are arguments of `dadagrad.train`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, Literal
 
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, nearest
 from dadagrad.optim import baselines, projection_tree
 from dadagrad.optim.calibration import CALIBRATIONS, Calibration
 from dadagrad.optim.losses import LOSSES, Loss
@@ -308,16 +308,20 @@ SETTINGS: dict[str, Setting] = {each.name: each.metadata["setting"] for each in 
 """Settings by name, in the order of the fields of `TrainConfig`."""
 
 
-def make_config(config: TrainConfig | None, values: Mapping[str, Any]) -> TrainConfig:
+def make_config(
+    config: TrainConfig | None, values: Mapping[str, Any], names: Iterable[str] = ()
+) -> TrainConfig:
     """Return `config` (by default `TrainConfig()`) with some settings replaced by `values`.
 
-    `InputError` names a setting that is not known.
+    `InputError` names a setting that is not known, and the settings and other `names` that are like
+    it.
     """
     if not isinstance(config, TrainConfig | None):
         raise InputError(f"config is a {type(config).__name__}; labels go with X, as a pair (X, y)")
     if unknown := set(values) - set(SETTINGS):
-        names = ", ".join(sorted(SETTINGS))
-        raise InputError(f"setting {min(unknown)!r} is not known; the settings are {names}")
+        name, listed = min(unknown), ", ".join(sorted(SETTINGS))
+        remedy = nearest(name, [*SETTINGS, *names], f"the settings are {listed}")
+        raise InputError(f"setting {name!r} is not known; {remedy}")
     return TrainConfig(**values) if config is None else replace(config, **values)
 
 

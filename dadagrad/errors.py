@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
@@ -65,6 +66,12 @@ def name_options(text: str) -> str:
     return "".join(
         part if part.startswith("`") else _OPTION.sub(keyword, part) for part in _QUOTED.split(text)
     )
+
+
+def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
+    """Ask for those of `names` that are like a name that is not known, or else `otherwise`."""
+    near = difflib.get_close_matches(name, names, 3)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
 
 
 class DadagradError(Exception):

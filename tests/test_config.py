@@ -2,12 +2,14 @@
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import dadagrad
 from dadagrad import InputError
 from dadagrad.config import SETTINGS, TrainConfig, make_config
 from dadagrad.optim.losses import LOSSES, Huber
@@ -66,8 +68,22 @@ def test_single_settings_replace_those_of_a_configuration():
     assert make_config(config, {"l1": 0.1}) == TrainConfig(l1=0.1, passes=2)
     assert make_config(None, {"l1": 0.1}) == TrainConfig(l1=0.1)
     for make in (lambda wrong: make_config(config, wrong), TrainConfig.from_json):
-        with pytest.raises(InputError, match=r"setting 'l3' is not known; the settings .*seed"):
-            make({"l3": 0.1})
+        with pytest.raises(InputError, match=r"setting 'eta' is not known; the settings .*seed"):
+            make({"eta": 0.1})
+
+
+def test_names_that_are_not_known_have_those_like_them(tmp_path):
+    data, out = (np.eye(4), [0, 1, 0, 1]), str(tmp_path / "data")
+    for use, name, nearest in (
+        (partial(dadagrad.train, data, stepsize=1), "stepsize", "'step_size'"),
+        (partial(dadagrad.train, data, checkpoint="x"), "checkpoint", "'checkpoints'"),
+        (partial(dadagrad.train, data, lable="x"), "lable", "'label'"),
+        (partial(dadagrad.sweep, data, thread=2), "thread", "'threads'"),
+        (partial(dadagrad.dry_run, data, pases=2), "pases", "'passes'"),
+        (partial(dadagrad.ingest, data, out, over_write=True), "over_write", "'overwrite'"),
+    ):
+        with pytest.raises(InputError, match=f"{name}.*did you mean {nearest}"):
+            use()
 
 
 def test_the_documentation_names_every_setting_with_its_help():

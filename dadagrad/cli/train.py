@@ -25,7 +25,8 @@ from dadagrad.cli.options import (
 )
 from dadagrad.cli.run_support import check_data, check_destinations, finish, show_dry_run
 from dadagrad.config import SETTINGS, TrainConfig, make_config
-from dadagrad.errors import InputError, OnError
+from dadagrad.data.reading.options import OPTIONS
+from dadagrad.errors import InputError, OnError, nearest
 from dadagrad.settings import Number
 from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callback
@@ -38,6 +39,9 @@ trace_option = grouped("Parallel")(
     help="Where to save a trace for a browser. It has the begin, end and thread of each task.",
 )
 overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing model and trace.")
+
+_NOT_READING = "no_labels", "on_error"
+"""Options of `ingest` that do not say how `train` reads raw files."""
 
 
 @click.command(cls=GroupedCommand)
@@ -60,12 +64,12 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
     shown_default="if it has at most 32 MiB",
 )
 @setting_options("holdout")  # a share of the rows, or a dataset
-@reading_options(group=RAW, without=("no_labels", "on_error"))
+@reading_options(group=RAW, without=_NOT_READING)
 @common(
     "--config",
     "file",
     metavar="FILE.toml",
-    help="TOML file of settings, named as in TrainConfig. Options replace them.",
+    help="TOML file of settings, named as in Python. Options replace them.",
 )
 @grouped("Data")(
     "--on-error",
@@ -127,6 +131,7 @@ def train(
     bit by bit.
     """
     # These modules need numba, which loads slowly.
+    from dadagrad.data.ingest.ingest import split_options
     from dadagrad.data.ingest.sources import is_raw
     from dadagrad.storage.output import check_new_file
     from dadagrad.training.checkpoints.reader import CheckpointReader
@@ -146,7 +151,8 @@ def train(
         check_destinations(model, checkpoints, overwrite=overwrite or resumes)
         if trace is not None and not resumes:
             check_new_file(trace, overwrite)
-    values = {} if file is None else _read_settings(file)
+    of_file, values = split_options({} if file is None else _read_settings(file))
+    reading = of_file | reading
     values |= {name: value for name, value in settings.items() if value is not None}
     if checkpoints is not None and all(map(is_raw, data)):
         raise click.UsageError(
@@ -299,14 +305,17 @@ def _run_options(
 
 
 def _read_settings(file: str) -> dict[str, Any]:
+    """Return the settings of a run, and the options of `ingest`, that a TOML file has."""
+    options = {name: OPTIONS[name] for name in OPTIONS if name not in _NOT_READING}
+    known = SETTINGS | options
     try:
         with open(file, "rb") as source:
             values = tomllib.load(source)
         for name in values:
-            if name not in SETTINGS:
-                names = ", ".join(SETTINGS)
-                raise InputError(f"setting {name!r} is not known; the settings are {names}")
-            SETTINGS[name].kind.convert(name, values[name])
+            if name not in known:
+                remedy = nearest(name, known, f"the settings are {', '.join(known)}")
+                raise InputError(f"setting {name!r} is not known; {remedy}")
+            known[name].kind.convert(name, values[name])
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -54,11 +54,7 @@ def block_from_arrays(X: Any, y: ArrayLike, sample_weight: ArrayLike | None, pla
 def _as_csr(X: Any, place: str) -> Any:
     """`X` as a CSR array: sorted, without duplicates and zeros."""
     sparse = scipy.sparse.issparse(X)
-    if isinstance(X, np.ma.MaskedArray):
-        raise InputError(
-            f"{place}: X is a masked array; give an array with values for masked cells, such as "
-            "X.filled(0)"
-        )
+    check_complete(X, f"{place}: X")
     try:
         if not (sparse or isinstance(X, Sequence) or hasattr(X, "__array__")):
             raise TypeError("it is neither an array nor a list")  # NumPy would take it apart
@@ -89,8 +85,20 @@ def _as_csr(X: Any, place: str) -> Any:
     return scipy.sparse.csr_array((X[present], columns, indptr), shape=X.shape)
 
 
+def check_complete(array: Any, name: str) -> None:
+    """Refuse arrays with masked cells, or with none yet: NumPy and scikit-learn misread them."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise InputError(
+            f"{name} is a masked array; fill its masked cells, such as by filled(0), or leave out "
+            "their rows"
+        )
+    if type(array).__name__ == "LazyFrame":
+        raise InputError(f"{name} is a LazyFrame, which has no rows yet; give its collect()")
+
+
 def as_labels(y: ArrayLike, n_rows: int, place: str) -> NDArray[Any]:
     """Checked labels: (n_rows, n_label_columns) float64, or (n_rows,) object array of str."""
+    check_complete(y, f"{place}: y")
     labels: NDArray[Any] = np.asarray(y)
     if labels.ndim not in (1, 2) or len(labels) != n_rows:
         raise InputError(

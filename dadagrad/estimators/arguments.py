@@ -17,6 +17,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from dadagrad.data import open_dataset
+from dadagrad.data.arrays import check_complete
 from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import check_length
@@ -92,6 +93,8 @@ def check_numbers(estimator: Any, X: Any, **settings: Any) -> Any:
 
     Raises `InputError` for a data frame of other things than numbers, and says what takes it.
     """
+    for name, array in {"X": X, "y": settings.get("y")}.items():
+        check_complete(array, name)
     try:
         return validate_data(estimator, X, accept_sparse="csr", dtype=FLOATS, **settings)
     except (ValueError, TypeError) as error:

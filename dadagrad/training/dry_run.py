@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
-from dadagrad.data.ingest.ingest import as_dataset, split_options
+from dadagrad.data.ingest.ingest import arguments_of, as_dataset, split_options
 from dadagrad.errors import name_options
 from dadagrad.storage.memory import free_memory, resident
 from dadagrad.training.engines.resources import Resources
@@ -96,7 +96,8 @@ def dry_run(
     data = as_dataset(data, **options)
     resources = Resources(threads, workers, client, memory)
     on_cluster = resources.on_cluster
-    config = resolve_config(data, make_config(config, settings), on_cluster=on_cluster)
+    config = make_config(config, settings, arguments_of(dry_run))
+    config = resolve_config(data, config, on_cluster=on_cluster)
     run = Run(data, config, resources, holdout=holdout, save_to=save_to)
     limits = _worker_limits(resources)
     estimate = run.estimate(limits, checkpoints=checkpoints is not None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dadagrad.config import TrainConfig, make_config
 from dadagrad.data.dataset import IN_MEMORY, Schema
-from dadagrad.data.ingest.ingest import split_options
+from dadagrad.data.ingest.ingest import arguments_of, split_options
 from dadagrad.data.views import with_label_columns
 from dadagrad.errors import InputError, OnError
 from dadagrad.optim.losses import Loss
@@ -141,7 +141,7 @@ def train(
     initial = None if initial_model is None else InitialState.load(initial_model, objects)
     if initial is not None and config is None:
         config = initial.config
-    config = make_config(config, settings)
+    config = make_config(config, settings, arguments_of(train))
     if initial is not None:
         options["like"] = initial.model
     data = resources.dataset(data, on_error, shuffle=config.row_order, **options)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig, check_compiled, make_config
-from dadagrad.data.ingest.ingest import split_options
+from dadagrad.data.ingest.ingest import arguments_of, split_options
 from dadagrad.errors import InputError
 from dadagrad.optim.losses import LOSSES, Loss
 from dadagrad.optim.registry import describe
@@ -114,7 +114,8 @@ def sweep(
     if not losses:
         raise InputError("loss must have at least one loss, not an empty list")
     losses = [each for each in losses if each is not None]
-    base = make_config(config, settings | ({"loss": losses[0]} if losses else {}))
+    settings |= {"loss": losses[0]} if losses else {}
+    base = make_config(config, settings, arguments_of(sweep))
     data = resources.dataset(data, shuffle=base.row_order, **options)
     base = resolve_config(data, base, on_cluster=resources.on_cluster)
     grid = make_grid(base, losses)

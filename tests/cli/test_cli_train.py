@@ -180,12 +180,24 @@ def test_options_replace_the_settings_of_a_file(run, places, tmp_path):
     assert config.class_weight == {"-1": 2, "1": 0.5}
 
 
+def test_a_file_has_options_of_raw_rows_too(run, tmp_path):
+    table, file = tmp_path / "rows.csv", tmp_path / "run.toml"
+    table.write_text("id,x,note,y\n" + "".join(f"{n},{n % 7},a b,{n % 2}\n" for n in range(200)))
+    file.write_text('label = "id"\ncolumns = ["x", "note"]\ntext_column = "note"\nl1 = 0.001\n')
+    train = ("train", table, "--label", "y", "--overwrite", "--json", "--model", tmp_path / "m")
+    options = ("--columns", "x,note", "--text-column", "note", "--l1", "0.001")
+    assert run(*train, "--config", file).json["digest"] == run(*train, *options).json["digest"]
+
+
 def test_a_wrong_file_is_one_error(run, places, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train = ("train", places.train, "--model", "m", "--config", "run.toml")
     assert "cannot read run.toml: No such file" in run(*train).error
     for text, message in (
         ("learning_rate = 1", "run.toml: setting 'learning_rate' is not known; the settings are"),
+        ("lable = 'y'", "run.toml: setting 'lable' is not known; did you mean 'label'"),
+        ("ngrams = 0", "run.toml: ngrams must be a whole number of at least 1"),
+        ("no_labels = true", "run.toml: setting 'no_labels' is not known; did you mean 'label'"),
         ("l1 = ", "run.toml is not TOML"),
         ("l1 = 'much'", "run.toml: l1 must be a finite number"),
         ("shuffle = 'no'", "run.toml: shuffle must be True or False"),

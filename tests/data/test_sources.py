@@ -257,16 +257,24 @@ def test_ingest_takes_each_form_of_a_sparse_matrix(form):
     assert dadagrad.train(out, **SETTINGS, shuffle=False).model.digest == expected
 
 
-def test_masked_arrays_are_refused(tmp_path):
+def test_arrays_with_masked_cells_and_lazy_frames_are_refused(tmp_path):
     masked, model = np.ma.masked_less(X, 0), dadagrad.train((X, Y), **SETTINGS).model
+    lazy, estimator = polars.from_numpy(X).lazy(), dadagrad.AdaGradClassifier().fit(X, Y)
     for use in (
         lambda: dadagrad.train((masked, Y)),
         lambda: dadagrad.ingest((masked, Y), "memory://masked"),
         lambda: dadagrad.predict(model, masked, tmp_path / "p.csv"),
         lambda: dadagrad.evaluate(model, (da.from_array(masked, chunks=(100, 4)), Y)),
         lambda: model.predict(masked),
+        lambda: estimator.fit(masked, Y),
+        lambda: estimator.predict(masked),
+        lambda: estimator.fit(X, np.ma.masked_equal(Y, Y[0])),
+        lambda: dadagrad.train((X, np.ma.masked_equal(Y, Y[0]))),
+        lambda: estimator.fit(lazy, Y),
+        lambda: estimator.predict(lazy),
+        lambda: dadagrad.train((lazy, Y)),
     ):
-        with pytest.raises(InputError, match="X is a masked array; give"):
+        with pytest.raises(InputError, match=r"[Xy] is a (masked array; fill|LazyFrame, )"):
             use()
 
 

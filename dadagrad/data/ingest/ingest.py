@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from inspect import signature
 from itertools import repeat
 from typing import Any
 
@@ -30,7 +31,7 @@ from dadagrad.data.ingest.workers import ClusterPool, WorkerPool, worker_pool
 from dadagrad.data.reading.options import OPTIONS, given_options
 from dadagrad.data.views import join
 from dadagrad.data.zarr.writer import write_partition, write_root
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, nearest
 from dadagrad.settings import show_settings
 from dadagrad.storage.backends import absolute
 from dadagrad.storage.documents import from_plain, read_sealed
@@ -168,7 +169,9 @@ show_settings(ingest, OPTIONS)
 
 def _check_known(options: Mapping[str, Any]) -> None:
     if unknown := set(options) - set(OPTIONS):
-        raise InputError(f"{min(unknown)!r} is not an option of ingest")
+        name = min(unknown)
+        remedy = nearest(name, arguments_of(ingest), f"its options are {', '.join(OPTIONS)}")
+        raise InputError(f"{name!r} is not an option of ingest; {remedy}")
 
 
 def _provenance(
@@ -275,6 +278,11 @@ def split_options(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     """Split keyword arguments into options of `ingest` and all others."""
     options = {name: value for name, value in settings.items() if name in OPTIONS}
     return options, {name: value for name, value in settings.items() if name not in OPTIONS}
+
+
+def arguments_of(function: Callable[..., Any]) -> list[str]:
+    """Names of the arguments of a function that takes the options of `ingest` too."""
+    return list(dict.fromkeys([*signature(function).parameters, *OPTIONS]))
 
 
 def read_dataset(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from dadagrad.data.labels import check_label_names
 from dadagrad.data.reading.options import Options
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, nearest
 
 _MAX_SHOWN = 60  # letters of a cell in a message
 _MAX_LISTED = 30
@@ -64,12 +63,8 @@ def find_column(names: Sequence[str], name: int | str, option: str, place: str) 
 
 def no_column(names: Sequence[str], name: str, needed_by: str, place: str) -> InputError:
     """An error about a column that is missing, with the nearest names."""
-    near = difflib.get_close_matches(name, names, 3)
-    hint = f"its columns are {', '.join(map(shown, names[:_MAX_LISTED]))}"
-    if not names:
-        hint = "it has no columns at all"
-    elif near:
-        hint = f"did you mean {' or '.join(map(shown, near))}?"
+    listed = f"its columns are {', '.join(map(shown, names[:_MAX_LISTED]))}"
+    hint = nearest(name, names, listed if names else "it has no columns at all")
     return InputError(f"{place} has no column {shown(name)}, which {needed_by} names; {hint}")
 
 
