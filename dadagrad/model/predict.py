@@ -1,12 +1,12 @@
-"""Prediction into a Parquet or CSV file, one partition at a time."""
+"""Prediction into a Parquet or CSV file, one partition at a time, or into a table in memory."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -36,14 +36,16 @@ _PARQUET_WRITER = partial(ParquetWriter, compression="zstd")
 def predict(
     model: Model | str | os.PathLike[str],
     data: Any,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
     *,
     overwrite: bool = False,
     on_error: OnError = "raise",
     reasons: int | None = None,
     progress: RowsDone | None = None,
-) -> dict[str, Any]:
+) -> Any:
     """Write the predictions of `model` for each row of `data` to a Parquet or CSV file.
+
+    Without `out`, return them.
 
     Parameters
     ----------
@@ -54,7 +56,7 @@ def predict(
         `ingest` reads: files, ``-`` for standard input, a data frame, a list of dicts, or, for a
         model of one column of text, a list or a Series of texts. They get the features of the model
         by its recorded options.
-    out : str
+    out : str, optional
         Path or URL of the file: Parquet, or CSV with a header if it ends in ``.csv``. It appears
         once it is complete. ``-`` is standard output, which receives CSV, and a raw row is answered
         as soon as it is there; a pipe with a name and a device are written to as they are, as CSV.
@@ -68,10 +70,10 @@ def predict(
 
     Returns
     -------
-    dict
+    dict or pyarrow.Table
         ``rows``, ``bytes`` (of the file; None of a pipe), ``seconds``, and for raw rows ``unseen``:
         the share of their non-zeros whose feature has no weight in the model, such as new
-        categories.
+        categories. Without `out`, the table that a file would have.
 
     Raises
     ------
@@ -111,6 +113,8 @@ def predict(
         data = as_dataset(data, like=model)
         model.check_compatible(data.schema)
         tables = _stored_tables(model, data, progress, reasons)
+    if out is None:
+        return pa.concat_tables(_of_one_schema(tables))
     url = os.fspath(out)
     as_text = is_text_stream(url) or _suffix(url) == ".csv"
     make_writer = CSVWriter if as_text else _PARQUET_WRITER
@@ -124,19 +128,26 @@ def predict(
 
 
 def _write(tables: Iterator[pa.Table], file: BinaryIO, make_writer: Any) -> int:
-    """Write tables of one schema, each as soon as it is there; return the number of rows."""
-    first, n_rows = next(tables, None), 0
-    if first is None:
-        raise InputError("there are no rows to predict; give at least one")
-    none = first.schema.empty_table()
+    """Write tables, each as soon as it is there; return the number of rows."""
+    whole, n_rows = _of_one_schema(tables), 0
+    first = next(whole)
     with make_writer(file, first.schema) as writer:
-        for table in itertools.chain([first], tables):
-            # Later rows may lack a tag or a label.
-            whole = pa.concat_tables([none, table], promote_options="default")
-            writer.write_table(whole.select(first.schema.names))
+        for table in chain([first], whole):
+            writer.write_table(table)
             file.flush()
             n_rows += table.num_rows
     return n_rows
+
+
+def _of_one_schema(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Give all tables the columns of the first: later rows may lack a tag or a label."""
+    none = None
+    for table in tables:
+        none = table.schema.empty_table() if none is None else none
+        whole = pa.concat_tables([none, table], promote_options="default")
+        yield whole.select(none.schema.names)
+    if none is None:
+        raise InputError("there are no rows to predict; give at least one")
 
 
 def _stored_tables(

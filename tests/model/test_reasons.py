@@ -4,6 +4,7 @@ import csv
 import re
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from helpers.training_cases import make_data
 
@@ -48,6 +49,19 @@ def test_reasons_name_columns_and_values_of_raw_rows(tmp_path):
     ((name, value),) = reasons[0]
     assert (name, value > 0) == ("job=nurse", True)
     assert reasons[1] == []  # what the model has not seen contributes nothing
+
+
+def test_without_a_file_predictions_are_a_table(tmp_path):
+    frame = pd.DataFrame({"job": ["nurse", "cook"] * 50, "age": range(100)})
+    model = train(frame.assign(rich=frame["job"] == "nurse"), label="rich", step_size=0.5).model
+    file = str(tmp_path / "p.parquet")
+    predict(model, frame, file, reasons=2)
+    table = predict(model, frame, reasons=2)
+    assert table.equals(pq.read_table(file))
+    assert table["reasons"][0].as_py().startswith("job=nurse +")
+    data = make_data((30, 0, 20))
+    stored = predict(train(data, step_size=0.3).model, data)
+    assert stored["row"].to_pylist() == list(range(50))
 
 
 def test_a_model_without_names_gives_no_reasons(tmp_path):
