@@ -36,7 +36,7 @@ from dadagrad.settings import (
 
 __all__ = ["SETTINGS", "SWEPT", "TrainConfig", "baselines", "make_config", "projection_tree"]
 
-CHOSEN = ("step_size", "average", "scale_columns")
+CHOSEN = ("step_size", "average", "scale_columns", "center_labels")
 """Settings that may be chosen on the first rows."""
 
 SWEPT = ("step_size", "l1", "l2")
@@ -179,6 +179,13 @@ class TrainConfig:
         "and bounds hold for the weights of the divided columns. auto does so where the mean "
         "values of frequent columns differ more than 20-fold, or are above 20 or below 0.001, as "
         "in raw tables.",
+    )
+    center_labels: bool | Literal["auto"] = setting(
+        "auto",
+        Switch(auto=True),
+        "Learn a regression from labels less the best constant of the first rows. The constant is "
+        "added to the intercept. auto does so where step_size is auto.",
+        research=True,
     )
     class_weight: Literal["balanced"] | Mapping[Any, float] | None = setting(
         None,

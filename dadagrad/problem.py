@@ -280,7 +280,7 @@ class Problem:
     def with_units(self, units: Mapping[str, NDArray[Any]]) -> Problem:
         """Return the same problem with these `scales` and `centers`, if there are any."""
         scaled = SCALES in units or self.config.scale_columns is True
-        problem = self._with_choices(scale_columns=scaled)
+        problem = self._with_choices(scale_columns=scaled, center_labels=CENTERS in units)
         return replace(problem, scales=units.get(SCALES), centers=units.get(CENTERS))
 
     def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:

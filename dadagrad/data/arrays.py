@@ -39,6 +39,7 @@ def block_from_arrays(X: Any, y: ArrayLike, sample_weight: ArrayLike | None, pla
         block = drop_entries(block, values != 0)  # too small for float32
     if sample_weight is None:
         return block
+    check_complete(sample_weight, f"{place}: sample_weight")
     try:
         with np.errstate(over="ignore"):
             weights = np.asarray(sample_weight, np.float64).astype(np.float32)

@@ -93,8 +93,7 @@ def check_numbers(estimator: Any, X: Any, **settings: Any) -> Any:
 
     Raises `InputError` for a data frame of other things than numbers, and says what takes it.
     """
-    for name, array in {"X": X, "y": settings.get("y")}.items():
-        check_complete(array, name)
+    check_complete(X, "X")
     try:
         return validate_data(estimator, X, accept_sparse="csr", dtype=FLOATS, **settings)
     except (ValueError, TypeError) as error:
@@ -132,9 +131,11 @@ def open_stored(X: Dataset | str | os.PathLike[str]) -> Dataset:
     return X if isinstance(X, Dataset) else open_dataset(os.fspath(X))
 
 
-def computed(column: Any) -> Any:
-    """Compute `column` if it is a dask collection."""
-    return column.compute() if is_dask(column) else column
+def computed(column: Any, name: str) -> Any:
+    """Compute `column` if it is a dask collection; `InputError` if some of it is missing."""
+    column = column.compute() if is_dask(column) else column
+    check_complete(column, name)
+    return column
 
 
 def check_weights(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:

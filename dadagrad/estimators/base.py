@@ -308,7 +308,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             if sample_weight is not None:
                 sample_weight = matrix.gather(sample_weight, "sample_weight")
         else:
-            y, sample_weight = computed(y), computed(sample_weight)
+            y, sample_weight = computed(y, "y"), computed(sample_weight, "sample_weight")
             X, y = check_numbers(self, X, y=y, reset=reset, multi_output=True)
         n_rows = y.shape[0]
         kept, weights = np.ones(n_rows, np.bool_), None
@@ -384,7 +384,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _score_arguments(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Return the arguments of `score`; a dataset has its own labels and weights."""
         if not is_stored(X):
-            return X, computed(y), computed(sample_weight)
+            return X, computed(y, "y"), computed(sample_weight, "sample_weight")
         data = open_stored(X)
         rows = map(data.read, range(len(data.partitions)))
         labels, weights = zip(*((part.labels, part.weights) for part in rows), strict=True)

@@ -87,7 +87,7 @@ class AdaGradRanker(LinearEstimator):
             quality = evaluate(self.model_, open_stored(X), loss=self.loss)["ndcg"]
         else:
             encoded, scores = self._queries(X, query), self.predict(X)
-            relevance = self._check_relevance(computed(y))
+            relevance = self._check_relevance(computed(y, "y"))
             check_consistent_length(scores, relevance)
             queries = check_queries(encoded, len(scores), "the arguments")
             order = np.argsort(queries, kind="stable")
@@ -109,7 +109,7 @@ class AdaGradRanker(LinearEstimator):
             raise InputError(
                 "the query of each row is missing; give query=, one whole number for each row of X"
             )
-        return computed(query)
+        return computed(query, "query")
 
     def _check_relevance(self, y: Any) -> NDArray[np.float64]:
         checked: NDArray[np.float64] = check_array(

@@ -57,7 +57,7 @@ def best_scores(
     if problem.task == "regression" and problem.loss.link == "identity":
         low, high = targets.min(axis=0), targets.max(axis=0)
     for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
+        middle = 0.5 * low + 0.5 * high
         slopes = problem.loss.slope(np.full(targets.shape, middle), targets)
         rises = weights @ slopes > 0.0
         low, high = np.where(rises, low, middle), np.where(rises, middle, high)

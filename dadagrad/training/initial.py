@@ -30,7 +30,7 @@ InitialModel: TypeAlias = "TrainResult | InitialState | str"
 
 _FIXED = (
     "update", "loss", "accumulate", "fit_intercept", "preconditioner", "average",
-    "scale_columns", "calibration",
+    "scale_columns", "center_labels", "calibration",
 )  # fmt: skip
 """Settings that cannot change where training goes on from a state."""
 

@@ -41,6 +41,12 @@ GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 """Step sizes tried. AdaGrad's step does not depend on the scale of gradients. Averages need larger
 steps than the last weights."""
 
+USUAL = 0.4
+"""Step size where the rows cannot tell: fewer than `FEW_ROWS`, or all models predict them alike."""
+
+FEW_ROWS = 50
+"""Rows of which some make the trial take so small steps that later rows teach nothing."""
+
 STAGES = ((1 / 8, 6), (1 / 4, 4), (1 / 2, 3), (1, 1))
 """Shares of the rows, and the step sizes that are left after them."""
 
@@ -81,8 +87,10 @@ def choose_step_size(
         missing = "pair of rows of one query" if problem.loss.ranks else "row of positive weight"
         raise TrainingError(f"step_size='auto' found no {missing} in the first rows; give a number")
     scaled = problem.task == "regression" and problem.loss.link != "log"
-    scale = _target_scale(rows.labels, importance) if scaled else 1.0
+    scale = _target_scale(problem, rows.labels, importance) if scaled else 1.0
     grid = [step_size * scale for step_size in GRID]
+    if np.count_nonzero(importance) < FEW_ROWS:
+        return problem.choose(USUAL * scale, problem.config.average is True)
     with ThreadPoolExecutor(threads, thread_name_prefix="dadagrad-trial") as pool:
         spread = threaded(pool, threads) if problem.compiled else serial
         best, average = _try(problem, grid, rows, importance, spread)
@@ -159,8 +167,10 @@ def _read(
     )
 
 
-def _target_scale(labels: NDArray[np.float64], importance: NDArray[np.float64]) -> float:
-    """The root mean square of a regression's targets.
+def _target_scale(
+    problem: Problem, labels: NDArray[np.float64], importance: NDArray[np.float64]
+) -> float:
+    """The root mean square of a regression's targets; that of the centers if all targets are 0.
 
     A step moves a weight by the step size, whatever the gradients: margins that have to reach a
     thousand need steps a thousand times as large as those that have to reach one.
@@ -171,7 +181,9 @@ def _target_scale(labels: NDArray[np.float64], importance: NDArray[np.float64]) 
             f"step_size='auto': a label of the first rows is {largest:.3g}, of which the sums of "
             f"squares would overflow; divide the labels, so that they are below {MAX_LABEL:g}"
         )
-    return float(np.sqrt(np.average(np.square(labels).mean(axis=1), weights=importance))) or 1.0
+    size = float(np.sqrt(np.average(np.square(labels).mean(axis=1), weights=importance)))
+    centers = np.zeros(1) if problem.centers is None else problem.centers
+    return size or float(np.sqrt(np.square(centers).mean())) or 1.0
 
 
 def _try(
@@ -204,6 +216,8 @@ def _try(
         models = [model for models in zip(*results, strict=True) for model in models]
         losses, mistakes = map(np.array, zip(*models, strict=True))
         errors = np.where(np.isinf(losses), np.inf, mistakes.sum(axis=1))
+        if np.isfinite(losses).all() and np.ptp(losses) == 0.0:
+            return grid[GRID.index(USUAL)], False
         best = _best(losses, errors, mistakes)
         rival, average = rivals[best % len(rivals)], best >= len(rivals)
         step_size = rival.problem.step_size if np.isfinite(losses[best]) else None

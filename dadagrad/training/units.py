@@ -26,11 +26,13 @@ from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
+from dadagrad.errors import InputError
 from dadagrad.kernels.id_sets import distinct_ids
 from dadagrad.optim.arrays import Array
 from dadagrad.problem import CENTERS, SCALES, Problem
 from dadagrad.training.constant import best_scores
 from dadagrad.training.schedule.base import Schedule
+from dadagrad.training.step_size import KEPT, first_rows
 from dadagrad.training.worker.partition_reader import Loader
 
 MAX_PARTITIONS = 2
@@ -67,7 +69,7 @@ def choose_units(
         if scales is not None:
             units[SCALES] = scales
     if _centers_labels(problem):
-        units[CENTERS] = _measure_centers(problem, schedule, loader)
+        units[CENTERS] = _measure_centers(problem, data, schedule, loader)
     return units
 
 
@@ -120,25 +122,43 @@ def measure_scales(
 def _centers_labels(problem: Problem) -> bool:
     """True if the labels of a regression are learned from less the best constants.
 
-    A given step size is that of the papers, whose intercepts start at 0. The loss must depend on
-    the difference of score and label alone.
+    A given step size is that of the papers, whose intercepts start at 0.
     """
     config = problem.config
-    is_free = config.fit_intercept and config.step_size == "auto" and config.update.has_step_size
-    return is_free and all(setting.loss.of_residual for setting in problem.settings)
+    suits = config.fit_intercept and all(each.loss.of_residual for each in problem.settings)
+    if config.center_labels is True and not suits:
+        raise InputError(
+            "--center-labels is for an intercept and a loss of the difference of score and label, "
+            f"such as squared, and the loss is {problem.loss.name}; leave it out"
+        )
+    if config.center_labels == "auto":
+        return suits and config.step_size == "auto" and config.update.has_step_size
+    return config.center_labels
 
 
-def _measure_centers(problem: Problem, schedule: Schedule, loader: Loader) -> Array:
-    """The (n_label_columns,) best constant scores of the first rows; 0 if none has a weight."""
-    for partition in schedule.first.order(0):
+def _measure_centers(problem: Problem, data: Dataset, schedule: Schedule, loader: Loader) -> Array:
+    """The (n_label_columns,) best constant scores of the first rows of the trial of step sizes."""
+    labels, weights, n_rows = [], [], 0
+    for number, (partition, n_used) in enumerate(first_rows(data, schedule, problem.compiled)):
         whole = loader.load(partition)
-        rows = _from_first_weighted(whole)
-        rows = rows.slice(0, min(MAX_ROWS, rows.n_rows))
-        if rows.n_rows:
+        rows = whole.slice(0, min(n_used, MAX_ROWS - n_rows))
+        labels.append(rows.labels)
+        weights.append(np.ones(rows.n_rows) if rows.weights is None else rows.weights)
+        if number < KEPT:
             loader.keep(partition, whole)
-            weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights.astype(float)
-            return best_scores(problem.settings[0], rows.labels, weights / weights.sum())
-    return np.zeros(len(problem.label_columns))
+        n_rows += rows.n_rows
+        if n_rows == MAX_ROWS:
+            break
+    importance = np.concatenate(weights).astype(np.float64)
+    weighing = importance > 0.0
+    targets, importance = np.concatenate(labels)[weighing], importance[weighing]
+    if not len(targets):
+        return np.zeros(targets.shape[1])
+    centers = best_scores(problem.settings[0], targets, importance / importance.sum())
+    # A median is a label, which it shall have exactly: many rows may have it.
+    nearest = targets[np.abs(targets - centers).argmin(axis=0), np.arange(len(centers))]
+    rounding = 1e-9 * np.abs(targets).max(axis=0)
+    return np.where(np.abs(nearest - centers) <= rounding, nearest, centers)
 
 
 def _from_first_weighted(rows: Rows) -> Rows:

@@ -4,10 +4,10 @@ Every tool makes one pass over the same rows in the same order, which is random 
 each run. The root of the mean squared error is that of a run with squared loss, the mean absolute
 error that of one with absolute loss (in VW the quantile loss of one half, in scikit-learn the
 epsilon-insensitive loss of 0). Vowpal Wabbit and SGDRegressor have their defaults; the latter gets
-standardized columns (which sees all rows first), or text as it is. *From 0* is dadagrad with the
-step size that it chose itself, given: intercepts then start at 0 instead of at the best constant.
-The ratings are also learned with 100 added to each. Means over the orders and their standard
-deviations; bold are the least and those within 1 % of it.
+standardized columns (which sees all rows first), or text as it is. *From 0* is dadagrad whose
+intercepts start at 0 instead of at the best constant. The ratings are also learned with 100 added
+to each. Means over the orders and their standard deviations; bold are the least and those within
+1 % of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import vw
 from numpy.typing import NDArray
 from quality_sets import RealSet, imdb_ratings, split_randomly
 
-from dadagrad import TrainConfig, evaluate, train
+from dadagrad import evaluate, train
 
 MEASURES = {"squared": "rmse", "absolute": "mae"}
 VW_LOSSES = {"squared": ["squared"], "absolute": ["quantile", "--quantile_tau", "0.5"]}
@@ -91,8 +91,7 @@ def ours(data: RealSet, loss: str, **settings: Any) -> float:
 
 
 def from_0(data: RealSet, loss: str) -> float:
-    chosen = TrainConfig.from_json(train(data.datasets()[0], loss=loss).model.report["config"])
-    return ours(data, loss, step_size=chosen.step_size, average=chosen.average)
+    return ours(data, loss, center_labels=False)
 
 
 def vowpal_wabbit(data: RealSet, loss: str) -> float:

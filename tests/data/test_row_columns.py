@@ -101,6 +101,30 @@ def test_several_text_columns_are_the_features(comments, tmp_path):
 # --- queries
 
 
+def test_text_columns_are_features_beside_those_of_columns(comments):
+    wanted = train(comments, label="score", columns=["title", "toxic"], text_column="title")
+    beside = train(comments, label="score", columns=["toxic"], text_column="title")
+    assert {*beside.model.schema.names_of(beside.model.ids, beside.model.names)} == {
+        *wanted.model.schema.names_of(wanted.model.ids, wanted.model.names)
+    }
+    assert wanted.model.names
+
+
+def test_a_model_takes_labels_in_a_list_again(comments):
+    options = {"label": ["toxic", "score"], "loss": "squared"}
+    result = train(comments, **options)
+    expected = evaluate(result.model, comments, label="toxic,score")
+    assert evaluate(result.model, comments, label=["toxic", "score"])["loss"] == expected["loss"]
+    assert train(comments, initial_model=result, **options).complete
+
+
+@pytest.mark.parametrize("name", ["columns", "ignore", "categories", "cross"])
+@pytest.mark.parametrize("value", [7, True, {"title": 1}], ids=str)
+def test_an_option_of_columns_that_is_no_list_is_refused(comments, name, value):
+    with pytest.raises(InputError, match=f"{name} must be .*, as a list, not"):
+        train(comments, label="toxic", **{name: value})
+
+
 def test_a_table_with_queries_is_ranked_as_arrays_are(searches, tmp_path):
     # In the order of the queries: arrays keep theirs, and a table that of its rows.
     ordered = searches.sort_values("query", kind="stable")

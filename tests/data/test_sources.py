@@ -273,8 +273,20 @@ def test_arrays_with_masked_cells_and_lazy_frames_are_refused(tmp_path):
         lambda: estimator.fit(lazy, Y),
         lambda: estimator.predict(lazy),
         lambda: dadagrad.train((lazy, Y)),
+        lambda: dadagrad.train((pandas.DataFrame(X), np.ma.masked_equal(Y, Y[0]))),
     ):
         with pytest.raises(InputError, match=r"[Xy] is a (masked array; fill|LazyFrame, )"):
+            use()
+
+
+def test_masked_weights_are_refused():
+    weights = np.ma.masked_equal(np.arange(len(Y)), 3)
+    for use in (
+        lambda: dadagrad.AdaGradClassifier().fit(X, Y, sample_weight=weights),
+        lambda: dadagrad.AdaGradClassifier().fit(X, Y).score(X, Y, sample_weight=weights),
+        lambda: dadagrad.dataset_from_arrays(X, Y, sample_weight=weights),
+    ):
+        with pytest.raises(InputError, match="sample_weight is a masked array"):
             use()
 
 

@@ -17,6 +17,8 @@ from helpers.zarr_cases import write_zarr
 
 from dadagrad import (
     AdaGradClassifier,
+    AdaGradRegressor,
+    InputError,
     TrainConfig,
     TrainingError,
     dataset_from_arrays,
@@ -207,3 +209,56 @@ def test_a_saved_model_goes_on_from_its_center(tmp_path):
     expected = train(later, initial_model=begun)
     assert expected.coordinator.problem.centers == pytest.approx([9.0], abs=1.0)
     assert train(later, initial_model=str(tmp_path / "model")).digest == expected.digest
+
+
+def noisy(n_rows, offset=100.0, seed=1):
+    """Rows of five numbers, and labels near `offset` that they explain but for a little noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n_rows, 5))
+    return x, x @ [1.0, 2.0, -1.0, 0.5, 0.0] + 0.3 * rng.normal(size=n_rows) + offset
+
+
+def rmse(model, seed=2):
+    x, y = noisy(2000, seed=seed)
+    return np.sqrt(np.mean((model.predict(x) - y) ** 2))
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_the_settings_of_a_report_make_the_model_again(loss):
+    data = noisy(3000)
+    model = train(data, loss=loss).model
+    config = TrainConfig.from_json(model.report["config"])
+    assert config.center_labels is True
+    assert train(data, config).model.digest == model.digest
+    assert train(data, config, center_labels=False).model.digest != model.digest
+
+
+def test_small_partitions_have_the_center_of_all_their_rows():
+    x, y = noisy(3000)
+    y[0] = -1e5
+    rows = dataset_from_arrays(x, y).read(0)
+    one_by_one = as_dataset([rows.slice(n, n + 1) for n in range(400)], 5)
+    result = train(one_by_one, loss="absolute", shuffle=False)
+    assert result.coordinator.problem.centers == pytest.approx([100.0], abs=1.0)
+
+
+def test_many_equal_labels_at_first_teach_nothing_and_do_no_harm():
+    x, y = noisy(20_000)
+    y[:6000] = 100.0
+    assert rmse(train((x, y), loss="absolute", shuffle=False).model) < 0.8
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 20])
+def test_a_regression_learns_in_small_pieces(size):
+    x, y = noisy(2000)
+    regressor = AdaGradRegressor()
+    for start in range(0, len(y), size):
+        regressor.partial_fit(x[start : start + size], y[start : start + size])
+    assert rmse(regressor) < 0.6
+
+
+def test_labels_are_centered_for_intercepts_and_losses_of_residuals_alone():
+    for settings in ({"loss": "hinge"}, {"loss": "poisson"}, {"fit_intercept": False}):
+        wanted = {"loss": "squared", "center_labels": True} | settings
+        with pytest.raises(InputError, match="center_labels= is for an intercept and a loss of"):
+            train((np.eye(4), [0.0, 1.0, 1.0, 0.0]), **wanted)

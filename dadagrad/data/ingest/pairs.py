@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dadagrad.data.arrays import check_complete
 from dadagrad.data.dask_blocks import BlockedMatrix
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import check_length
@@ -26,6 +27,7 @@ def is_pair(data: Any) -> bool:
 
 def labelled_table(X: Any, y: Any) -> tuple[pa.Table, tuple[str, ...]]:
     """A table in memory with the labels `y` as more columns, and their names."""
+    check_complete(y, f"{_NAME}: y")
     table, labels = to_table(X, _NAME), np.asarray(y)
     names = _names_of_labels(y, labels, table.column_names)
     for name, column in _columns(labels, names, table.num_rows, _NAME).items():

@@ -72,6 +72,8 @@ class Columns:
     def convert(self, name: str, value: str | Iterable[str] | None) -> tuple[str, ...] | None:
         if value is None:
             return None
+        if not isinstance(value, str | list | tuple):
+            raise InputError(f"{name} must be names of columns, as a list, not {value!r}")
         return tuple(value.split(",") if isinstance(value, str) else map(str, value))
 
     parse = convert
@@ -86,6 +88,9 @@ class Crosses:
 
     def convert(self, name: str, value: Any) -> tuple[tuple[str, ...], ...]:
         texts = value.split(",") if isinstance(value, str) else value
+        is_list = isinstance(texts, list | tuple)
+        if not (is_list and all(isinstance(each, str | list | tuple) for each in texts)):
+            raise InputError(f"{name} must be texts such as a:b, as a list, not {value!r}")
         crosses = tuple(tuple(each.split(":")) if isinstance(each, str) else each for each in texts)
         for cross in crosses:
             if len(cross) < 2 or "" in cross:

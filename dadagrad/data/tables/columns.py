@@ -137,7 +137,8 @@ def learn_columns(
     ignored = {find("--ignore", name) for name in options.ignore}
     categories = {find("--categories", name) for name in options.categories}
     if options.columns is not None:
-        features = [find("--columns", name) for name in options.columns]
+        named = [find("--columns", name) for name in options.columns]
+        features = named if options.text_column is None else [*named, *texts]
     elif texts and not categories:
         features = texts
     else:
