@@ -140,10 +140,8 @@ def to_numbers(cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
         cells = cells.dictionary_decode()
     if not is_text(cells.type):
         numbers = pc.cast(cells, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        return numbers, np.isinf(numbers) | (np.abs(numbers) > _FLOAT32_MAX)
-    texts = pc.utf8_trim_whitespace(cells)
-    missing = pc.is_in(texts, value_set=_MISSING_CELLS)
-    texts = pc.if_else(missing, "nan", texts)
+        return numbers, np.abs(numbers) > _FLOAT32_MAX
+    texts = _trimmed(cells, "nan")
     try:
         numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:  # some are words, or numbers that only Python reads, such as "+1"
@@ -157,6 +155,12 @@ def to_numbers(cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
     return numbers, wrong
 
 
+def _trimmed(texts: pa.Array, missing: str | None) -> pa.Array:
+    """Texts without white space around them, and `missing` in the place of a missing one."""
+    texts = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.is_in(texts, value_set=_MISSING_CELLS), missing, texts)
+
+
 def to_matrix(columns: Sequence[pa.Array]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """`to_numbers` of several columns, as arrays of the shape (n_rows, n_columns)."""
     # Not one by one: of some rows of many columns, each call would take longer than its work.
@@ -164,7 +168,7 @@ def to_matrix(columns: Sequence[pa.Array]) -> tuple[NDArray[np.float64], NDArray
     if kinds == {pa.float64()}:
         table = pa.RecordBatch.from_arrays(columns, names=list(map(str, range(len(columns)))))
         numbers = table.to_tensor(null_to_nan=True).to_numpy()
-        return numbers, np.isinf(numbers) | (np.abs(numbers) > _FLOAT32_MAX)
+        return numbers, np.abs(numbers) > _FLOAT32_MAX
     small = sum(column.nbytes for column in columns) <= _SMALL_BYTES
     if small and len(kinds) == 1 and all(map(is_text, kinds)):
         numbers, wrong = to_numbers(pa.concat_arrays(columns))
@@ -237,9 +241,7 @@ def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
     if not is_text(cells.type):
         wrong = np.zeros(len(cells), bool)
         return pc.cast(cells, pa.timestamp("us"), safe=False), wrong
-    texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
-    missing = pc.is_in(texts, value_set=_MISSING_CELLS)
-    texts = pc.if_else(missing, None, texts)
+    texts = _trimmed(pc.cast(cells, pa.string()), None)
     times = _as_times(texts)
     if times is not None:
         return times, np.zeros(len(cells), bool)
