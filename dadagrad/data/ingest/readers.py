@@ -18,6 +18,7 @@ from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.parquet.footer import RowGroup, read_row_groups
 from dadagrad.data.reading.files import (
     COMPRESSED_NAME,
+    HEAD_BYTES,
     TASK_BYTES,
     Meter,
     Range,
@@ -29,7 +30,6 @@ from dadagrad.data.tables.delimited import check_distinct_columns, cut_at_rows
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import (
-    HEAD_BYTES,
     learn_encoder,
     names_of_columns,
     open_text,

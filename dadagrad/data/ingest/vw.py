@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 DEFAULT_HASH_BITS = 18
 """Vowpal Wabbit's own default."""
 MAX_TAG_BYTES = 256
-_HEAD_BYTES = 1 << 20
 
 _NAME_END = re.compile(rb"[\s|:]")
 _LINE_END = re.compile(rb"\n")
@@ -87,7 +86,7 @@ def complete_options(options: Options, file: SourceFile) -> Options:
         )
     if options.hash_bits is not None and not any(chosen.values()):
         return options
-    head = b"" if file.version is None else read_head(file, _HEAD_BYTES)
+    head = b"" if file.version is None else read_head(file)
     if options.cross or file.version is None or _needs_hashing(head, file.path):
         options = replace(options, hash_bits=options.hash_bits or DEFAULT_HASH_BITS)
     found = re.findall(rb"\|([^\s|:]+)", head)

@@ -21,6 +21,9 @@ MAX_LINE_BYTES = 1 << 28
 TASK_BYTES = 4 << 20
 """Bytes parsed by one task. They decide which rows share a stream of random shuffle keys."""
 
+HEAD_BYTES = 1 << 20
+"""Bytes of the first lines, from which the format and kinds of columns are learned."""
+
 COMPRESSED_NAME = re.compile(r"\.(gz|bz2|xz|zst)$")
 
 STDIN = "/dev/stdin"
@@ -117,9 +120,9 @@ def read_chunks(
             yield chunk, offset
 
 
-def read_head(file: SourceFile, n_bytes: int) -> bytes:
-    """The first whole lines of a file, about `n_bytes`."""
-    return next(read_chunks(Range(file, 0, None), n_bytes), (b"", 0))[0]
+def read_head(file: SourceFile) -> bytes:
+    """The first whole lines of a file, about `HEAD_BYTES`."""
+    return next(read_chunks(Range(file, 0, None), HEAD_BYTES), (b"", 0))[0]
 
 
 def count_lines(chunk: bytes) -> int:

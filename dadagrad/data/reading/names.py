@@ -15,7 +15,6 @@ from dadagrad.storage.backends import path_of_url
 from dadagrad.storage.files import SourceFile, is_file, is_url, list_objects, map_files
 from dadagrad.storage.store import Storage
 
-_HEAD_BYTES = 1 << 20
 _SUFFIXES: dict[str, Format] = {
     ".svm": "svmlight",
     ".svmlight": "svmlight",
@@ -122,7 +121,7 @@ def guess_format(path: str) -> Format:
     file = SourceFile.look_up(path)
     if file.version is None and not is_url(path):
         raise InputError(f"cannot tell the format of {path}, a pipe; give it with --format")
-    head = read_head(file, _HEAD_BYTES)
+    head = read_head(file)
     if head[:4] in _FORMAT_BY_MAGIC:
         return _FORMAT_BY_MAGIC[head[:4]]
     lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]

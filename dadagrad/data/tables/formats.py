@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dadagrad.data.reading.files import read_head
+from dadagrad.data.reading.files import HEAD_BYTES, read_head
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.tables.cells import Batch, columns_of_rows, flatten
 from dadagrad.data.tables.columns import PLURALS, Column, learn_columns
@@ -34,8 +34,6 @@ from dadagrad.summary import listed
 
 logger = logging.getLogger(__name__)
 
-HEAD_BYTES = 1 << 20
-"""Bytes of the first rows, from which kinds of columns are learned."""
 BATCH_ROWS = 1 << 14
 """Rows of a table of columns that are encoded together."""
 _VECTOR = {"type", "size", "indices", "values"}  # fields of a vector of Spark ML
@@ -106,7 +104,7 @@ def names_of_columns(file: SourceFile, options: Options) -> list[str]:
     """Names or numbers of the columns of a file of delimited text; none of another source."""
     if options.format not in ("csv", "text") or file.version is None:
         return []
-    head = read_head(file, HEAD_BYTES)
+    head = read_head(file)
     return list(_layout(file.path, head, options, None, []).names) if head.strip() else []
 
 
