@@ -24,19 +24,18 @@ TABLE_FORMATS: tuple[Format, ...] = ("text", "csv", "jsonl", "parquet")
 DEFAULT_HASH_BITS = 20
 """HashingVectorizer's own default: about a million features."""
 
+_OF_CSV = ("delimiter", "header")
+_OF_NAMES = ("hash_bits", "keep_names", "cross", "columns", "ignore")
+_OF_TABLES = ("text_column", "categories", "id", "weight", "query", "ngrams", "scale")
 _FORMATS_OF: dict[str, tuple[Format, ...]] = {
-    "hash_bits": ("vw", *TABLE_FORMATS),
     "label": ("anndata", *TABLE_FORMATS),
-    "delimiter": ("text", "csv"),
-    "header": ("text", "csv"),
     "multilabel": ("svmlight",),
-    "keep_names": ("vw", *TABLE_FORMATS),
     "on_error": ("svmlight", "vw", *TABLE_FORMATS),
-    "cross": ("vw", *TABLE_FORMATS),
-    **dict.fromkeys(("columns", "ignore"), ("vw", *TABLE_FORMATS)),
-    **dict.fromkeys(("text_column", "categories"), TABLE_FORMATS),
-    **dict.fromkeys(("id", "weight", "query", "ngrams", "scale"), TABLE_FORMATS),
+    **dict.fromkeys(_OF_CSV, ("text", "csv")),
+    **dict.fromkeys(_OF_NAMES, ("vw", *TABLE_FORMATS)),
+    **dict.fromkeys(_OF_TABLES, TABLE_FORMATS),
 }
+"""Formats to which an option applies; one that is not named applies to all."""
 
 
 @dataclass(frozen=True)
