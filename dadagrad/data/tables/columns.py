@@ -272,7 +272,7 @@ def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -
     if n_words <= _MAX_WRONG * n_numbers:
         # The encoder names the first row with something else.
         return _kind_of_numbers(numbers)
-    filled = cells.filter(pc.not_equal(pc.utf8_trim_whitespace(cells), ""))
+    filled = _filled(cells)
     signed = filled.filter(pc.match_substring_regex(filled, f"[{_SIGNS}]"))
     if len(signed) and pc.all(pc.match_substring_regex(filled, _SIGNED_NUMBER)).as_py():
         raise InputError(
@@ -305,11 +305,16 @@ def _columns(name: str, kind: Kind, cells: pa.Array) -> list[Column]:
     return [Column(f"{name}.{item}", kind, item=item) for item in items]
 
 
+def _filled(texts: pa.Array) -> pa.Array:
+    """The texts that are neither missing nor blank."""
+    return texts.filter(pc.not_equal(pc.utf8_trim_whitespace(texts), ""))
+
+
 def _names_rows(cells: pa.Array) -> bool:
     """True for short strings that all differ: they name rows, and teach nothing about others."""
     if not is_text(cells.type) or types.is_dictionary(cells.type):
         return False
-    filled = cells.filter(pc.not_equal(pc.utf8_trim_whitespace(cells), ""))
+    filled = _filled(cells)
     return len(filled) >= _MIN_DISTINCT and pc.count_distinct(filled).as_py() == len(filled)
 
 
