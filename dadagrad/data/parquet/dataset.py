@@ -263,7 +263,7 @@ def read_row_group(
     file: BinaryIO | str,
     group: RowGroup,
     place: str,
-    columns: list[str] | None = None,
+    columns: list[str] | None,
     footer: pq.FileMetaData | None = None,
 ) -> pa.Table:
     """Read these columns of a row group, or all; `place` is its name in messages.

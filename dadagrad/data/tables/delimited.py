@@ -157,7 +157,7 @@ def _looks_like_header(fields: list[str], head: pa.RecordBatch) -> bool:
 
 
 def cut_at_rows(
-    path: str, chunks: Iterable[tuple[bytes, int]], delimiter: Delimiter = ","
+    path: str, chunks: Iterable[tuple[bytes, int]], delimiter: Delimiter
 ) -> Iterator[tuple[bytes, int]]:
     """Cut `chunks` of whole lines, and their offsets in the file, into whole CSV rows."""
     data, start, searched = bytearray(), 0, 0
@@ -182,7 +182,7 @@ def cut_at_rows(
         )
 
 
-def end_of_rows(data: bytes | bytearray, delimiter: Delimiter = ",") -> int:
+def end_of_rows(data: bytes | bytearray, delimiter: Delimiter) -> int:
     """Position after the last complete row of whole lines."""
     text = data if data.endswith(b"\n") else data + b"\n"
     rows = re.match(rb"(?:" + _ROW[delimiter] + rb")*+", text) if b'"' in data else None
