@@ -35,10 +35,9 @@ from dadagrad.summary import listed
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_HASH_BITS = 18
-"""Vowpal Wabbit's own default."""
 MAX_TAG_BYTES = 256
 
+_HASH_BITS = 18  # Vowpal Wabbit's own default
 _NAME_END = re.compile(rb"[\s|:]")
 _LINE_END = re.compile(rb"\n")
 _MESSAGES = {
@@ -88,7 +87,7 @@ def complete_options(options: Options, file: SourceFile) -> Options:
         return options
     head = b"" if file.version is None else read_head(file)
     if options.cross or file.version is None or _needs_hashing(head, file.path):
-        options = replace(options, hash_bits=options.hash_bits or DEFAULT_HASH_BITS)
+        options = replace(options, hash_bits=options.hash_bits or _HASH_BITS)
     found = re.findall(rb"\|([^\s|:]+)", head)
     known = sorted({name.decode("utf-8", "backslashreplace") for name in found})
     for option, names in chosen.items():
