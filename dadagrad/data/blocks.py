@@ -142,7 +142,7 @@ def concatenate(blocks: Sequence[Block]) -> Block:
     """The rows of all `blocks`, in order; a column that only some have is filled for the rest.
 
     Filled are: values, weights and scales with 1, queries with 0, tags with the empty text.
-    `skipped` is summed; `notes` and `names` are not carried.
+    What is not a column, such as `skipped`, `notes` and `names`, is not carried.
     """
     if len(blocks) == 1:
         return blocks[0]
@@ -161,7 +161,6 @@ def concatenate(blocks: Sequence[Block]) -> Block:
         indptr=row_pointers(np.concatenate([np.diff(block.indptr) for block in blocks])),
         ids=join("ids", nnz),
         values=join("values", nnz),
-        skipped=sum(block.skipped for block in blocks),
         **{name: join(name, n_rows) for name in PER_ROW},
     )
 
