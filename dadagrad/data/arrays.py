@@ -81,7 +81,7 @@ def _as_csr(X: Any, place: str) -> Any:
     present = X != 0
     indptr = row_pointers(np.count_nonzero(present, axis=1))
     # Unlike np.nonzero, this does not make the row of each entry, of 64 bits, as well.
-    columns = np.flatnonzero(present) if X.shape[1] else np.zeros(0, np.int64)
+    columns = np.flatnonzero(present)
     columns %= max(X.shape[1], 1)
     return scipy.sparse.csr_array((X[present], columns, indptr), shape=X.shape)
 
