@@ -46,11 +46,12 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     for entry in np.flatnonzero(out.ids == 0).tolist() if options.zero_based is False else ():
         problem = "feature id is 0 in a file read as one-based, like the data of the features"
         lines.report(row_of(out.indptr, entry), out.names[entry], problem)
-    has_query = out.queries != parsing.NO_QUERY
-    for row in np.flatnonzero(~has_query).tolist() if has_query.any() else ():
-        problem = "no 'qid:' while other lines have one; every line needs its group, or none"
-        lines.report(row, out.lines[row], problem)
-    queries = out.queries if has_query.any() else None
+    queries, has_query = None, out.queries != parsing.NO_QUERY
+    if has_query.any():
+        queries = out.queries
+        for row in np.flatnonzero(~has_query).tolist():
+            problem = "no 'qid:' while other lines have one; every line needs its group, or none"
+            lines.report(row, out.lines[row], problem)
     block = Block(out.indptr, out.ids, out.values, labels, queries=queries)
 
     def describe(outcome: int, line: int, at: int) -> str:

@@ -211,13 +211,15 @@ def _check_keys(
     A key may be left out of rows where its value is missing: of all of them only with a warning. A
     key that is spelt otherwise, and that was not among the `columns` of the first file, is refused.
     """
+    if not head.num_rows:
+        return
     names, needed = set(head.schema.names), list(encoder.lengths)
     absent = [name for name in needed if name not in names]
     new = {_letters(name) for name in names.difference(columns)}
-    for name in absent if head.num_rows else ():
+    for name in absent:
         if len(absent) == len(needed) or _letters(name) in new:
             raise no_column(sorted(names), name, "another file or the model", path)
-    if absent and head.num_rows:
+    if absent:
         logger.warning(
             f"{path}: the first rows have no key {listed(list(map(shown, absent)))}; it counts as "
             "missing"
