@@ -31,6 +31,7 @@ _FLAGS = {
     "no-labels": "no_labels=True",
     "multilabel": "multilabel=True",
     "no-shuffle": "shuffle=False",
+    "no-header": "header=False",
     "overwrite": "overwrite=True",
     "keep-state": "keep_state=True",
 }

@@ -220,6 +220,8 @@ def test_columns_without_names_may_lack_the_label(tmp_path):
     (tmp_path / "d.tsv").write_text("label\tage\tkind\n1\t2\tx\n0\t5\ty\n1\t3\tx\n")
     named = read_dataset(str(tmp_path / "d.tsv"), like=data, shuffle=None)
     np.testing.assert_array_equal(dense_dataset(named)[0], dense_dataset(data)[0])
+    with pytest.raises(InputError, match=r"header=False says .* no names, and 'label' is one"):
+        read_dataset(str(tmp_path / "d.tsv"), label="label", header=False)
     (tmp_path / "c.tsv").write_text("2\n5\n")
     with pytest.raises(InputError, match=r"c\.tsv has 1 columns without names"):
         read_dataset(str(tmp_path / "c.tsv"), like=data, no_labels=True)
@@ -236,6 +238,7 @@ def test_columns_without_names_may_lack_the_label(tmp_path):
             {"columns": "age", "cross": []},
             r"categories= names the column 'zip', which does not become features",
         ),
+        ({"cross": "y:job"}, r"cross= names the column 'y', which does not become features"),
         ({"columns": "y,age"}, r"columns= has the label 'y'; leave it out"),
         (
             {"columns": "age,job", "categories": (), "cross": (), "ngrams": 2},

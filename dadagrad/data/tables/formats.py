@@ -119,8 +119,13 @@ def _layout(
         several = (options.label, options.text_column)
         chosen = [options.id, options.weight, options.query, *(options.columns or ())]
         chosen += chain.from_iterable(split_columns((), each) for each in several)
-        if any(isinstance(name, str) and not name.isdecimal() for name in chosen):
-            header = True
+        named = [name for name in chosen if isinstance(name, str) and not name.isdecimal()]
+        if named and header is False:
+            raise InputError(
+                f"{path}: --no-header says that columns have no names, and {shown(named[0])} is "
+                "one; give the number of the column, from 0, or leave out --no-header"
+            )
+        header = True if named else header
         return read_layout(path, head, delimiter, header)
     layout = read_layout(path, head, delimiter, header=False)
     if header is None:
@@ -181,7 +186,11 @@ def _crosses(
     ]
     for name in chain.from_iterable(crosses):
         if name not in of_source:
-            raise no_column(list(of_source), name, "--cross", place)
+            raise InputError(
+                f"{place}: --cross names the column {shown(name)}, which does not become features "
+                "(see --label, --id, --weight, --query, --columns, --ignore, --text-column); leave "
+                "it out of one of them"
+            )
         column = of_source[name]
         if not column.is_category:
             kind = PLURALS[column.kind] if column.item is None else "lists of numbers"
