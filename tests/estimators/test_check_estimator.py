@@ -40,9 +40,13 @@ def test_estimator(estimator, check):
 @pytest.mark.parametrize(
     ("estimator", "loss", "excluded"),
     [
-        (AdaGradClassifier, "hinge", set()),
+        (AdaGradClassifier, "hinge", {"center_labels"}),
         (AdaGradRegressor, "squared", {"calibration", "class_weight"}),
-        (AdaGradRanker, "ranking", {"calibration", "class_weight", "fit_intercept"}),
+        (
+            AdaGradRanker,
+            "ranking",
+            {"calibration", "center_labels", "class_weight", "fit_intercept"},
+        ),
     ],
 )
 def test_parameters_are_the_settings(estimator, loss, excluded):
