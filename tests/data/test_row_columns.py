@@ -118,6 +118,14 @@ def test_a_model_takes_labels_in_a_list_again(comments):
     assert train(comments, initial_model=result, **options).complete
 
 
+@pytest.mark.parametrize("kind", [tuple, pd.Index, np.array])
+def test_columns_may_be_named_by_any_collection(comments, kind):
+    names = ["title", "body"]
+    options = {"label": "toxic", "text_column": "title"}
+    expected = train(comments, columns=names, **options)
+    assert train(comments, columns=kind(names), **options).model.digest == expected.model.digest
+
+
 @pytest.mark.parametrize("name", ["columns", "ignore", "categories", "cross"])
 @pytest.mark.parametrize("value", [7, True, {"title": 1}], ids=str)
 def test_an_option_of_columns_that_is_no_list_is_refused(comments, name, value):

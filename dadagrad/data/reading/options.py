@@ -38,6 +38,11 @@ _FORMATS_OF: dict[str, tuple[Format, ...]] = {
 """Formats to which an option applies; one that is not named applies to all."""
 
 
+def _is_list(value: object) -> bool:
+    """True for a text, and for anything else whose items are values of an option."""
+    return isinstance(value, Iterable) and not isinstance(value, Mapping | bytes)
+
+
 @dataclass(frozen=True)
 class Column:
     """A column by its name, or by its number, from 0; `several` in a list, or with commas."""
@@ -71,7 +76,7 @@ class Columns:
     def convert(self, name: str, value: str | Iterable[str] | None) -> tuple[str, ...] | None:
         if value is None:
             return None
-        if not isinstance(value, str | list | tuple):
+        if not _is_list(value):
             raise InputError(f"{name} must be names of columns, as a list, not {value!r}")
         return tuple(value.split(",") if isinstance(value, str) else map(str, value))
 
@@ -87,8 +92,7 @@ class Crosses:
 
     def convert(self, name: str, value: Any) -> tuple[tuple[str, ...], ...]:
         texts = value.split(",") if isinstance(value, str) else value
-        is_list = isinstance(texts, list | tuple)
-        if not (is_list and all(isinstance(each, str | list | tuple) for each in texts)):
+        if not (_is_list(texts) and all(map(_is_list, texts))):
             raise InputError(f"{name} must be texts such as a:b, as a list, not {value!r}")
         crosses = tuple(tuple(each.split(":")) if isinstance(each, str) else each for each in texts)
         for cross in crosses:
