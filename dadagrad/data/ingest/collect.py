@@ -159,6 +159,7 @@ def _plan_like_table(
         encoder.is_text and bool(source.paths) and not any(map(names_format, source.paths))
     )
     if label is not None:
+        label = OPTIONS["label"].kind.convert("label", label)
         labels = tuple(map(str, split_columns(reading.get("columns", ()), label)))
         encoder = replace(encoder, rows=replace(encoder.rows, labels=labels))
     if chosen is None:

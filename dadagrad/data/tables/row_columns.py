@@ -69,12 +69,12 @@ def no_column(names: Sequence[str], name: str, needed_by: str, place: str) -> In
 
 
 def split_columns(
-    names: Sequence[str], chosen: int | str | Sequence[int | str] | None
+    names: Sequence[str], chosen: int | str | tuple[int | str, ...] | None
 ) -> list[int | str]:
     """Columns in an option: one of the `names`, or several with commas between them."""
-    if isinstance(chosen, str):
-        return [chosen] if chosen in names else [*chosen.split(",")]
-    return [] if chosen is None else list(chosen) if isinstance(chosen, Sequence) else [chosen]
+    if isinstance(chosen, str) and chosen not in names:
+        return [*chosen.split(",")]
+    return [] if chosen is None else list(chosen) if isinstance(chosen, tuple) else [chosen]
 
 
 def find_row_columns(
