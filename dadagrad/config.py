@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, Literal
 
-from dadagrad.errors import InputError, nearest
+from dadagrad.errors import InputError
 from dadagrad.optim import baselines, projection_tree
 from dadagrad.optim.calibration import CALIBRATIONS, Calibration
 from dadagrad.optim.losses import LOSSES, Loss
@@ -30,6 +30,7 @@ from dadagrad.settings import (
     Several,
     Spec,
     Switch,
+    check_names,
     parameter_docs,
     setting,
 )
@@ -325,10 +326,7 @@ def make_config(
     """
     if not isinstance(config, TrainConfig | None):
         raise InputError(f"config is a {type(config).__name__}; labels go with X, as a pair (X, y)")
-    if unknown := set(values) - set(SETTINGS):
-        name, listed = min(unknown), ", ".join(sorted(SETTINGS))
-        remedy = nearest(name, [*SETTINGS, *names], f"the settings are {listed}")
-        raise InputError(f"setting {name!r} is not known; {remedy}")
+    check_names(values, SETTINGS, names)
     return TrainConfig(**values) if config is None else replace(config, **values)
 
 

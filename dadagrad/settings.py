@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, signature
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, nearest
 from dadagrad.summary import number_text
 
 T = TypeVar("T")
@@ -273,6 +273,16 @@ def parameter_docs(settings: Mapping[str, Setting]) -> str:
         lines.append(f"{name} : {described.kind.type_text}, {default}")
         lines += [f"    {line}" for line in wrap(described.help, 88)]
     return "\n    ".join(lines)
+
+
+def check_names(
+    values: Mapping[str, Any], settings: Mapping[str, Setting], others: Iterable[str] = ()
+) -> None:
+    """Refuse values of settings that are not known; `InputError` names `others` like them, too."""
+    if unknown := values.keys() - settings.keys():
+        name, listed = min(unknown), ", ".join(sorted(settings))
+        remedy = nearest(name, [*settings, *others], f"the settings are {listed}")
+        raise InputError(f"setting {name!r} is not known; {remedy}")
 
 
 def show_settings(function: Callable[..., Any], settings: Mapping[str, Setting]) -> None:

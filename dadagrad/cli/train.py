@@ -26,8 +26,8 @@ from dadagrad.cli.options import (
 from dadagrad.cli.run_support import check_data, check_destinations, finish, show_dry_run
 from dadagrad.config import SETTINGS, TrainConfig, make_config
 from dadagrad.data.reading.options import OPTIONS
-from dadagrad.errors import InputError, OnError, nearest
-from dadagrad.settings import Number
+from dadagrad.errors import InputError, OnError
+from dadagrad.settings import Number, check_names
 from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callback
 
@@ -179,8 +179,8 @@ def train(
         "on_error": on_error,
         "keep_state": keep_state,
         "save_every": checkpoint_every,
-        "save_seconds": checkpoint_seconds or 60.0,
-        "keep": keep or 3,
+        "save_seconds": checkpoint_seconds,
+        "keep": keep,
     }
     options = _run_options(notes, resources, display, callbacks, on_error, trace)
     if resumes:
@@ -295,7 +295,7 @@ def _run_options(
     names = ("save_every", "save_seconds", "keep", "keep_state")
     return {
         **resources,
-        **{name: notes[name] for name in names if name in notes},
+        **{name: notes[name] for name in names if notes.get(name) is not None},
         "callbacks": callbacks,
         "messages": display.say,
         "save_to": notes["model"],
@@ -311,10 +311,8 @@ def _read_settings(file: str) -> dict[str, Any]:
     try:
         with open(file, "rb") as source:
             values = tomllib.load(source)
+        check_names(values, known)
         for name in values:
-            if name not in known:
-                remedy = nearest(name, known, f"the settings are {', '.join(known)}")
-                raise InputError(f"setting {name!r} is not known; {remedy}")
             known[name].kind.convert(name, values[name])
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
