@@ -36,6 +36,11 @@ SCALES, CENTERS = "scales", "centers"
 """Names of `Problem.scales` and `Problem.centers` among the arrays of a state that is saved."""
 
 
+def take_units(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Remove the units (`Problem.units`) from the arrays of a state that was saved."""
+    return {name: arrays.pop(name) for name in (SCALES, CENTERS) if name in arrays}
+
+
 @dataclass(frozen=True)
 class Problem:
     """Configuration and schema together: targets, outputs and sizes.

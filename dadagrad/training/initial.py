@@ -19,7 +19,7 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.model.model import Model
-from dadagrad.problem import CENTERS, SCALES, Problem
+from dadagrad.problem import SCALES, Problem, take_units
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.training.progressive import HISTOGRAM, SUMS, ProgressiveMetrics
 from dadagrad.training.result import TrainResult
@@ -80,7 +80,7 @@ class InitialState:
         model = self.model
         # A run changes its state, and others may start from the same.
         arrays = {name: array.copy() for name, array in self.arrays.items()}
-        units = {name: arrays.pop(name) for name in (SCALES, CENTERS) if name in arrays}
+        units = take_units(arrays)
         if (scales := units.get(SCALES)) is not None:
             unknown = np.full(problem.n_features - len(scales), np.median(scales), np.float32)
             units[SCALES] = np.append(scales, unknown)

@@ -32,7 +32,7 @@ from dadagrad.optim.arrays import Array
 from dadagrad.problem import CENTERS, SCALES, Problem
 from dadagrad.training.constant import best_scores
 from dadagrad.training.schedule.base import Schedule
-from dadagrad.training.step_size import KEPT, first_rows
+from dadagrad.training.step_size import first_rows
 from dadagrad.training.worker.partition_reader import Loader
 
 MAX_PARTITIONS = 2
@@ -139,13 +139,12 @@ def _centers_labels(problem: Problem) -> bool:
 def _measure_centers(problem: Problem, data: Dataset, schedule: Schedule, loader: Loader) -> Array:
     """The (n_label_columns,) best constant scores of the first rows of the trial of step sizes."""
     labels, weights, n_rows = [], [], 0
-    for number, (partition, n_used) in enumerate(first_rows(data, schedule, problem.compiled)):
+    for partition, n_used in first_rows(data, schedule, problem.compiled):
         whole = loader.load(partition)
         rows = whole.slice(0, min(n_used, MAX_ROWS - n_rows))
         labels.append(rows.labels)
         weights.append(np.ones(rows.n_rows) if rows.weights is None else rows.weights)
-        if number < KEPT:
-            loader.keep(partition, whole)
+        loader.keep(partition, whole)  # for the trial, which holds all of them
         n_rows += rows.n_rows
         if n_rows == MAX_ROWS:
             break

@@ -13,7 +13,7 @@ from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import IN_MEMORY, Dataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.problem import CENTERS, SCALES, Problem
+from dadagrad.problem import CENTERS, SCALES, Problem, take_units
 from dadagrad.settings import Number
 from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import LearningCurve
@@ -184,7 +184,7 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
     """
     restored: TrainingState
     meta, arrays = snapshot.meta, dict(snapshot.arrays)
-    units = {name: arrays.pop(name) for name in (SCALES, CENTERS) if name in arrays}
+    units = take_units(arrays)
     state = {name: array for name, array in arrays.items() if not name.startswith(_BEST)}
     best_arrays = {
         name.removeprefix(_BEST): array for name, array in arrays.items() if name not in state
