@@ -70,7 +70,7 @@ def name_options(text: str) -> str:
 
 
 def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
-    """Ask for those of `names` that are like a name that is not known, or else `otherwise`."""
+    """Return the question whether one of the `names` like `name` was meant, or `otherwise`."""
     near = difflib.get_close_matches(name, names, 3)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
 

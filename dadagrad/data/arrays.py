@@ -87,7 +87,7 @@ def _as_csr(X: Any, place: str) -> Any:
 
 
 def check_complete(array: Any, name: str) -> None:
-    """Refuse arrays with masked cells, or with none yet: NumPy and scikit-learn misread them."""
+    """Refuse masked arrays and lazy frames, which NumPy and scikit-learn misread."""
     if isinstance(array, np.ma.MaskedArray):
         raise InputError(
             f"{name} is a masked array; fill its masked cells, such as by filled(0), or leave out "

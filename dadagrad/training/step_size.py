@@ -45,7 +45,7 @@ USUAL = 0.4
 """Step size where the rows cannot tell: fewer than `FEW_ROWS`, or all models predict them alike."""
 
 FEW_ROWS = 50
-"""Rows of which some make the trial take so small steps that later rows teach nothing."""
+"""Rows below which a trial may choose a step so small that later rows teach nothing."""
 
 STAGES = ((1 / 8, 6), (1 / 4, 4), (1 / 2, 3), (1, 1))
 """Shares of the rows, and the step sizes that are left after them."""
