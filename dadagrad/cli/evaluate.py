@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 import dadagrad
 from dadagrad.cli.display import Display, print_facts, size_text
+from dadagrad.cli.ingest import RAW, reading_options
 from dadagrad.cli.options import COUNT, ON_ERROR, GroupedCommand, grouped, output_options
+from dadagrad.data.reading.options import FREE, OPTIONS
 from dadagrad.errors import OnError
 from dadagrad.summary import counted, duration
 
@@ -20,12 +22,16 @@ on_error_option = grouped("Raw files")(
 )
 
 
+_FIXED = set(OPTIONS) - FREE | {"no_labels", "keep_names"}
+"""Options of raw files that rows for a model do not take."""
+
+
 @click.command(cls=GroupedCommand)
 @click.argument("model")
 @click.argument("data")
-@on_error_option
+@reading_options(group=RAW, without=_FIXED | {"id"})
 @output_options
-def evaluate(model: str, data: str, on_error: OnError, display: Display) -> None:
+def evaluate(model: str, data: str, reading: dict[str, Any], display: Display) -> None:
     """Measure a model on a dataset or raw files.
 
     DATA is a dataset, or a file that `ingest` reads: its rows get the features of the model. The
@@ -34,7 +40,7 @@ def evaluate(model: str, data: str, on_error: OnError, display: Display) -> None
     queries.
     """
     with display.bar("evaluating") as bar:
-        result = dadagrad.evaluate(model, data, progress=bar.update, on_error=on_error)
+        result = dadagrad.evaluate(model, data, progress=bar.update, **reading)
     if display.as_json:
         display.show_result(result)
         return
@@ -63,7 +69,7 @@ def evaluate(model: str, data: str, on_error: OnError, display: Display) -> None
     help="Number of features to name for each row. They contribute most to its score.",
     **COUNT,
 )
-@on_error_option
+@reading_options(group=RAW, without=_FIXED | {"weight"})
 @grouped("Output")("--overwrite", is_flag=True, help="Replace an existing file.")
 @output_options
 def predict(
@@ -72,7 +78,7 @@ def predict(
     out: str,
     reasons: int | None,
     overwrite: bool,
-    on_error: OnError,
+    reading: dict[str, Any],
     display: Display,
 ) -> None:
     """Write the predictions of a model to a file.
@@ -90,9 +96,9 @@ def predict(
             data,
             out,
             overwrite=overwrite,
-            on_error=on_error,
             reasons=reasons,
             progress=bar.update,
+            **reading,
         )
     if out == "-":
         display.say(f"{counted(result['rows'], 'prediction')} in {duration(result['seconds'])}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from functools import wraps
 from typing import Any
@@ -28,7 +28,7 @@ RAW = "Raw files"
 
 
 def reading_options(
-    *, group: str | None = None, without: Sequence[str] = ()
+    *, group: str | None = None, without: Collection[str] = ()
 ) -> Callable[..., Callable[..., None]]:
     """Add the options, from which a command gets those that were given as `reading`.
 

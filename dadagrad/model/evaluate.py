@@ -62,8 +62,8 @@ def evaluate(
         A model, or the URL of one.
     data : Dataset, str, pair (X, y) or data frame
         Data in the feature space of the model, with its labels: a dataset, its URL, or a matrix and
-        its labels; or raw rows of any kind that `ingest` reads, which get the features of the model
-        by its recorded options.
+        its labels, and weights if any; or raw rows of any kind that `ingest` reads, which get the
+        features of the model by its recorded options.
     loss : Loss, str or None
         Loss to compute; by default that of the training. It is needed for a loss of a user's own
         class, because the model stores its name only.

@@ -42,6 +42,7 @@ def predict(
     on_error: OnError = "raise",
     reasons: int | None = None,
     progress: RowsDone | None = None,
+    **options: Any,
 ) -> Any:
     """Write the predictions of `model` for each row of `data` to a Parquet or CSV file.
 
@@ -67,6 +68,8 @@ def predict(
     reasons : int or None
         Number of features to name for each row: those that contribute most to its score.
     progress : callable, optional
+    **options
+        Options of `ingest` that may differ from the recorded ones, such as ``id="customer"``.
 
     Returns
     -------
@@ -108,9 +111,9 @@ def predict(
         )
     is_raw = is_unprepared(model.schema, data)
     if is_raw:
-        tables = _raw_tables(model, data, on_error, counts, reasons)
+        tables = _raw_tables(model, data, counts, reasons, on_error=on_error, **options)
     else:
-        data = as_dataset(data, like=model)
+        data = as_dataset(data, like=model, **options)
         model.check_compatible(data.schema)
         tables = _stored_tables(model, data, progress, reasons)
     if out is None:
@@ -175,12 +178,12 @@ def _stored_tables(
 
 
 def _raw_tables(
-    model: Model, data: Any, on_error: OnError, counts: dict[str, int], reasons: int | None
+    model: Model, data: Any, counts: dict[str, int], reasons: int | None, **options: Any
 ) -> Iterator[pa.Table]:
     """Predictions for each chunk of raw rows, with what identifies a row."""
     schema = model.schema
     is_text = schema.has_sets or any(each.names is not None for each in schema.label_columns)
-    for raw in read_raw(model.schema, data, on_error):
+    for raw in read_raw(model.schema, data, **options):
         scores = model.scores(raw.rows)
         refuse_not_finite(scores, f"{raw.path}, line", raw.lines)
         counts["non_zeros"] += raw.rows.nnz

@@ -18,7 +18,6 @@ from dadagrad.data.ingest.sources import FileSource, Source, is_raw, make_source
 from dadagrad.data.ingest.workers import WorkerPool
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.cells import is_missing
-from dadagrad.errors import OnError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +49,11 @@ def _are_texts(trained: Schema, data: Any) -> bool:
     return all(isinstance(item, str) or is_missing(item) for item in data)
 
 
-def read_raw(trained: Schema, data: Any, on_error: OnError = "raise") -> Iterator[RawRows]:
+def read_raw(trained: Schema, data: Any, **options: Any) -> Iterator[RawRows]:
     """Read files, standard input (``-``), a data frame or texts, a chunk at a time.
 
-    The recorded options make the features of the training data. Raises `InputError`, naming line
+    The recorded options make the features of the training data; `options` are those of `ingest`
+    that may differ. Raises `InputError`, naming line
     and column, for rows that do not have its columns or their kinds.
     """
     if _are_texts(trained, data):
@@ -63,7 +63,7 @@ def read_raw(trained: Schema, data: Any, on_error: OnError = "raise") -> Iterato
     sources: list[Source] = [FileSource(path) for path in source.paths] or [source]
     left_out, columns = LeftOut(), list[str]()
     for each in sources:
-        settings = {"on_error": on_error, "to_predict": True, "keep_lines": True}
+        settings = {**options, "to_predict": True, "keep_lines": True}
         summary = plan_reading(each, settings, trained)
         summary.columns = columns or summary.columns
         first_line = 0

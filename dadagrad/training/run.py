@@ -63,8 +63,9 @@ def train(
         A dataset or its URL; a matrix (NumPy, SciPy, dask) and its labels; or rows that are not a
         dataset yet: files, or a data frame of pandas, polars, pyarrow or dask, which are read as
         `ingest` reads them, or a pair (X, y) of a matrix and its labels, which are shuffled unless
-        `shuffle` is False. Several datasets are learned from in their order in each pass, with the
-        bits of runs on one after the other that go on from each other's model.
+        `shuffle` is False; a third item has the weights of the rows. Several datasets are learned
+        from in their order in each pass, with the bits of runs on one after the other that go on
+        from each other's model.
     config : TrainConfig, optional
         Settings, which decide every bit of the model.
     threads : int, optional

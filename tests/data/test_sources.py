@@ -96,6 +96,42 @@ def test_a_table_and_its_labels_are_a_table(pair):
 
 
 @pytest.mark.parametrize(
+    "data",
+    [
+        X,
+        scipy.sparse.csr_matrix(X),
+        da.from_array(X, chunks=(100, 4)),
+        FRAME[FEATURES],
+        FRAME[FEATURES].rename(columns={FEATURES[0]: "weight"}),
+        polars.from_pandas(FRAME[FEATURES]),
+        BLOCKS[FEATURES],
+    ],
+)
+def test_weights_beside_labels_count_rows(data):
+    rows = data.compute() if hasattr(data, "compute") else data
+    y, counts = np.arange(rows.shape[0]) % 7 < 3, np.arange(rows.shape[0]) % 3
+    repeated = np.repeat(np.arange(rows.shape[0]), counts)
+    copies = (rows.iloc if hasattr(rows, "iloc") else rows)[repeated]
+    model = dadagrad.train((data, y, counts), **SETTINGS).model
+    for metric in ("loss", "error", "auc"):
+        expected = dadagrad.evaluate(model, (copies, y[repeated]))[metric]
+        assert dadagrad.evaluate(model, (data, y, counts))[metric] == pytest.approx(expected, 1e-6)
+    with pytest.raises(InputError, match=r"weight.* shape \(20,\)"):
+        dadagrad.train((data, y, counts[:20]), **SETTINGS)
+
+
+def test_weights_beside_labels_are_those_of_a_column():
+    counts = np.arange(len(FRAME)) % 3
+    model = dadagrad.train((FRAME[FEATURES], FRAME["rich"], counts), **SETTINGS).model
+    column = dadagrad.train(FRAME.assign(n=counts), label="rich", weight="n", **SETTINGS)
+    assert model.digest == column.model.digest
+    with pytest.raises(InputError, match="without labels"):
+        dadagrad.train((FRAME, None, counts), **SETTINGS)
+    with pytest.raises(InputError, match="weight exclude each other"):
+        dadagrad.train((FRAME, FRAME["rich"], counts), weight="age", **SETTINGS)
+
+
+@pytest.mark.parametrize(
     "kind",
     [lambda y: y.fillna(np.nan).to_numpy(), pandas.Categorical, pandas.array, pa.array],
 )

@@ -336,6 +336,35 @@ def test_raw_rows_of_another_layout_are_refused(trained, tmp_path):
     assert evaluate(model, str(new))["unseen"] == 1 / 2
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "frame"])
+def test_options_name_the_columns_that_describe_rows(tmp_path, suffix):
+    frame = make_frame()
+    model = train(frame, label="rich", ignore=["who"], **SETTINGS).model
+    other = frame.rename(columns={"rich": "target"}).assign(n=np.arange(len(frame)) % 3)
+    new = other if suffix == "frame" else str(tmp_path / f"new.{suffix}")
+    {
+        "csv": lambda: other.to_csv(new, index=False),
+        "jsonl": lambda: other.to_json(new, orient="records", lines=True),
+        "parquet": lambda: other.to_parquet(new),
+        "frame": lambda: None,
+    }[suffix]()
+    repeated = frame.loc[np.repeat(frame.index, other["n"])]
+    expected = evaluate(model, repeated)["loss"]
+    assert evaluate(model, new, label="target", weight="n")["loss"] == pytest.approx(expected, 1e-6)
+    table = predict(model, new, id="who", label="target").to_pandas()
+    assert table["tag"].tolist() == frame["who"].tolist()
+    assert table["label"].tolist() == frame["rich"].tolist()
+    for options, message in (
+        ({}, r"no column 'rich', which .* \(see label=\)"),
+        ({"label": "tarot"}, r"no column 'tarot', which label= names; did you mean 'target'"),
+        ({"label": "target", "weight": "m"}, r"no column 'm', which weight= names"),
+    ):
+        with pytest.raises(InputError, match=message):
+            evaluate(model, new, **options)
+    with pytest.raises(InputError, match=r"no column 'whom', which id= names"):
+        predict(model, new, id="whom")
+
+
 @pytest.mark.process
 def test_each_line_from_standard_input_is_answered_at_once(trained, tmp_path):
     trained[1].save(str(tmp_path / "model"))

@@ -36,6 +36,7 @@ from dadagrad.data.labels import LabelTable, keep_class_names
 from dadagrad.data.reading.files import STDIN
 from dadagrad.data.reading.names import names_format
 from dadagrad.data.reading.options import (
+    FREE,
     MATRIX_FORMATS,
     OPTIONS,
     TABLE_FORMATS,
@@ -45,7 +46,6 @@ from dadagrad.data.reading.options import (
 )
 from dadagrad.data.rows import Rows
 from dadagrad.data.tables.encoder import TableEncoder
-from dadagrad.data.tables.row_columns import split_columns
 from dadagrad.data.tables.scaling import MAX_SAMPLE, MAX_SAMPLE_ROWS, learn_scale
 from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
@@ -56,8 +56,6 @@ logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, int], None]
 Shuffle = int | Literal["auto"] | None
-_FREE = {"format", "label", "no_labels", "on_error", "delimiter", "header", "keep_names"}
-"""Options that may differ from the recorded ones."""
 _OF_DATASETS = {"format", "no_labels", "on_error", "keep_names"}
 """Options of datasets, whose features are made already."""
 _OF_IDS = {"binary", "norm"}
@@ -75,10 +73,10 @@ def plan_reading(
 ) -> SourceSummary:
     """Summary of no rows yet, with options from `settings`, or of the features of `like`."""
     settings = {name: value for name, value in settings.items() if value is not None}
-    if source.labels is not None:
-        if "label" in settings:
-            raise InputError("a pair (X, y) and label exclude each other; give one of them")
-        settings["label"] = source.labels
+    for option, columns in source.row_options.items():
+        if option in settings:
+            raise InputError(f"a pair (X, y) and {option} exclude each other; give one of them")
+        settings[option] = columns
     known: Format | None = settings.get("format")
     with suppress(InputError):  # about a pipe, whose format may not be needed
         known = known or source.guess_format()
@@ -126,12 +124,12 @@ def _plan_like(
             f"the same columns (NumPy, SciPy, npz, AnnData), and not {source.name}, or the options "
             "of ingest"
         )
-    if given := given_options(settings, free=_FREE):
+    if given := given_options(settings, free=FREE):
         raise InputError(
             f"like and {given[0]} exclude each other: features are made as they were; leave "
             f"{given[0]} out"
         )
-    fixed = set(OPTIONS) - _FREE
+    fixed = set(OPTIONS) - FREE
     changed = {name: value for name, value in settings.items() if name not in fixed}
     if space.of_table:
         return _plan_like_table(source, changed, space)
@@ -153,15 +151,11 @@ def _plan_like_table(
 ) -> SourceSummary:
     """Summary of raw rows with the features of a table."""
     encoder, reading = TableEncoder.of_space(space), space.reading
-    chosen, label = settings.pop("format", None), settings.pop("label", None)
+    chosen = settings.pop("format", None)
     # A line of text may look like a row of several columns, so only a name says that it is one.
     as_recorded = source.paths == [STDIN] or (
         encoder.is_text and bool(source.paths) and not any(map(names_format, source.paths))
     )
-    if label is not None:
-        label = OPTIONS["label"].kind.convert("label", label)
-        labels = tuple(map(str, split_columns(reading.get("columns", ()), label)))
-        encoder = replace(encoder, rows=replace(encoder.rows, labels=labels))
     if chosen is None:
         chosen = reading["format"] if as_recorded else source.guess_format()
         if as_recorded and chosen == "parquet":
@@ -173,9 +167,11 @@ def _plan_like_table(
             )
     if chosen in ("text", "csv") and as_recorded:
         settings.setdefault("delimiter", reading.get("delimiter"))
+    options = Options(chosen, **settings)
+    rows = encoder.rows.replaced(options, reading.get("columns", ()))
     return SourceSummary(
-        Options(chosen, **settings),
-        encoder=encoder,
+        options,
+        encoder=replace(encoder, rows=rows),
         columns=list(reading.get("columns", ())),
         learned=True,
     )

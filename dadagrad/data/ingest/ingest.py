@@ -83,7 +83,7 @@ def ingest(
         Files, folders (all files in them, sorted by name) and globs; ``-`` or ``/dev/stdin`` for a
         pipe. Files may be compressed (gzip, bzip2, xz, zstd). Or a data frame of pandas, polars,
         pyarrow or dask, or a list of dicts; a pair (X, y) of a matrix (NumPy, SciPy, dask) or a
-        data frame and its labels; or a dataset.
+        data frame and its labels, or a triple (X, y, weights); or a dataset.
     out
         Path or URL of the dataset, which becomes visible when it is complete. Rows that exceed
         128 MiB lie in temporary files meanwhile: in the system's folder (TMPDIR), or with a

@@ -1,8 +1,12 @@
-"""Pairs (X, y): tables whose labels are beside them become tables with columns of labels."""
+"""Pairs (X, y): tables whose labels are beside them become tables with columns of labels.
+
+A pair may have the weights of its rows as well: (X, y, weights).
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,36 +23,56 @@ from dadagrad.data.tables.formats import to_table
 _NAME = "the table"
 
 
+_WEIGHT = "weight"
+
+RowOptions = dict[str, str | tuple[str, ...]]
+"""Options of `ingest` that name the columns of labels and weights."""
+
+
 def is_pair(data: Any) -> bool:
-    """True for a pair (X, y) of rows and their labels."""
-    is_tuple = isinstance(data, tuple) and len(data) == 2
+    """True for a pair (X, y) of rows and their labels, and for (X, y, weights)."""
+    is_tuple = isinstance(data, tuple) and len(data) in (2, 3)
     return is_tuple and not isinstance(data[0], str | os.PathLike | Dataset | tuple)
 
 
-def labelled_table(X: Any, y: Any) -> tuple[pa.Table, tuple[str, ...]]:
-    """A table in memory with the labels `y` as more columns, and their names."""
+def split_pair(data: Any) -> tuple[Any, Any, Any]:
+    """X, y and the weights of a pair, None where it has none; other `data` are X."""
+    return (*data, None)[:3] if is_pair(data) else (data, None, None)
+
+
+def labelled_table(X: Any, y: Any, weights: Any) -> tuple[pa.Table, RowOptions]:
+    """A table in memory with labels, and weights if any, as more columns; their names."""
     check_complete(y, f"{_NAME}: y")
+    check_complete(weights, f"{_NAME}: the weights")
     table, labels = to_table(X, _NAME), np.asarray(y)
     names = _names_of_labels(y, labels, table.column_names)
     for name, column in _columns(labels, names, table.num_rows, _NAME).items():
         table = table.append_column(name, column_of_labels(column))
-    return table, names
+    if weights is None:
+        return table, {"label": names}
+    weights, name = np.asarray(weights), _new_name(_WEIGHT, table.column_names)
+    check_length(weights, table.num_rows, "weights", _NAME)
+    return table.append_column(name, pa.array(weights)), {"label": names, "weight": name}
 
 
-def labelled_blocks(X: Any, y: Any) -> tuple[list[Any], tuple[str, ...]]:
-    """The blocks of a dask data frame with the labels `y` of its rows, and the names of these."""
+def labelled_blocks(X: Any, y: Any, weights: Any) -> tuple[list[Any], RowOptions]:
+    """The blocks of a dask data frame with labels, and weights if any; the names of these."""
     from dask.delayed import delayed
 
     frames = BlockedMatrix(X)
     labels = frames.gather(y, "y")
-    names = _names_of_labels(y, labels, X.columns)
-    add = delayed(_add_labels)
-    blocks = enumerate(zip(frames.blocks, frames.split(labels), strict=True))
-    return [add(*block, names, f"block {n}") for n, block in blocks], names
+    options: RowOptions = {"label": _names_of_labels(y, labels, X.columns)}
+    if weights is not None:
+        weights = frames.gather(weights, "weights")
+        options["weight"] = _new_name(_WEIGHT, [*X.columns, *options["label"]])
+    add = delayed(_add_columns)
+    blocks = zip(frames.blocks, frames.split(labels), frames.split(weights), strict=True)
+    return [add(*block, options, f"block {n}") for n, block in enumerate(blocks)], options
 
 
-def _add_labels(frame: Any, labels: NDArray[Any], names: tuple[str, ...], block: str) -> Any:
-    return frame.assign(**_columns(labels, names, len(frame), block))
+def _add_columns(frame: Any, labels: Any, weights: Any, options: Any, block: str) -> Any:
+    columns = _columns(labels, options["label"], len(frame), block)
+    return frame.assign(**columns | ({} if weights is None else {options["weight"]: weights}))
 
 
 def _columns(
@@ -64,5 +88,9 @@ def _names_of_labels(y: Any, labels: NDArray[Any], columns: Any) -> tuple[str, .
     names = [getattr(y, "name", None) or "label"]
     if labels.ndim == 2:
         names = list(getattr(y, "columns", [f"label_{n}" for n in range(labels.shape[1])]))
-    others = set(map(str, columns))
-    return tuple(f"label of {name}" if name in others else name for name in map(str, names))
+    return tuple(_new_name(name, columns, "label of ") for name in map(str, names))
+
+
+def _new_name(name: str, columns: Iterable[Any], kind: str = "weight of ") -> str:
+    """`name`, with words before it if one of the other `columns` has it."""
+    return f"{kind}{name}" if name in map(str, columns) else name

@@ -30,12 +30,13 @@ from dadagrad.data.tables.delimited import check_distinct_columns, cut_at_rows
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import (
+    check_columns,
     learn_encoder,
     names_of_columns,
     open_text,
     table_batches,
 )
-from dadagrad.data.tables.parquet import parquet_table
+from dadagrad.data.tables.parquet import names_of_parquet, parquet_table
 from dadagrad.storage.files import SourceFile
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
@@ -275,6 +276,7 @@ def _open_group(parse: TableParser, file: SourceFile, group: RowGroup, n_bytes: 
 def _parse_group(
     parse: TableParser, file: BinaryIO, path: str, group: RowGroup, n_bytes: int
 ) -> list[Block]:
+    check_columns(parse.encoder, parse.options, names_of_parquet(path, group), path)
     table = parquet_table(file, path, group, parse.encoder.column_names())
     *others, last = map(parse.encode, table_batches(table, path, group.first + 1))
     return [*others, replace(last, source_bytes=n_bytes)]

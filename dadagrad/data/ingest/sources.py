@@ -10,7 +10,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any
@@ -30,7 +30,13 @@ from dadagrad.data.ingest.arrays import (
     open_datasets,
     stored_source,
 )
-from dadagrad.data.ingest.pairs import is_pair, labelled_blocks, labelled_table
+from dadagrad.data.ingest.pairs import (
+    RowOptions,
+    is_pair,
+    labelled_blocks,
+    labelled_table,
+    split_pair,
+)
 from dadagrad.data.ingest.readers import (
     NO_ROWS,
     array_blocks,
@@ -70,13 +76,14 @@ class Source:
         Name in messages.
     paths : list of str
         Files that are read; none for rows in memory.
-    labels : tuple of str or None
-        Columns of the labels, if the source knows them.
+    row_options : dict
+        The options of `ingest` that name the columns of labels and weights, if the source knows
+        them.
     """
 
     name: str = "the table"
     paths: list[str] = []  # noqa: RUF012
-    labels: tuple[str, ...] | None = None
+    row_options: RowOptions = {}  # noqa: RUF012
 
     @cached_property
     def files(self) -> list[SourceFile]:
@@ -181,7 +188,7 @@ class FrameSource(Source):
     """A table in memory of pandas, polars, pyarrow, or any library whose tables Arrow can read."""
 
     frame: Any
-    labels: tuple[str, ...] | None = None
+    row_options: RowOptions = field(default_factory=dict)
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         table = to_table(self.frame, self.name)
@@ -205,10 +212,11 @@ class DatasetSource(Source):
 
 @dataclass
 class MatrixSource(Source):
-    """A matrix of NumPy or SciPy and its labels."""
+    """A matrix of NumPy or SciPy, and the labels and weights of its rows."""
 
     X: Any
     y: Any = None
+    weights: Any = None
     name = "the arrays"
 
     def guess_format(self) -> Format:
@@ -219,13 +227,13 @@ class MatrixSource(Source):
             raise _no_labels(_described(self.X))
         X: Any = self.X if hasattr(self.X, "shape") else np.asarray(self.X)
         X = X.tocsr() if scipy.sparse.issparse(X) else X  # others have no slices of rows
-        y = None if self.y is None else np.asarray(self.y)
-        return array_blocks(matrix_source(self.name, X, y, None), summary)
+        y, weights = (None if each is None else np.asarray(each) for each in (self.y, self.weights))
+        return array_blocks(matrix_source(self.name, X, y, weights), summary)
 
     def to_dataset(self, shuffle: int | None) -> Dataset:
         """Return a dataset in memory, with shuffled rows."""
         y = np.zeros((np.shape(self.X)[0], 0)) if self.y is None else self.y
-        return dataset_from_arrays(self.X, y, shuffle=shuffle)
+        return dataset_from_arrays(self.X, y, sample_weight=self.weights, shuffle=shuffle)
 
 
 @dataclass
@@ -262,7 +270,7 @@ class DaskFrameSource(Source):
     """Blocks of a dask data frame, each of which is computed where it is parsed."""
 
     frames: list[Any]
-    labels: tuple[str, ...] | None = None
+    row_options: RowOptions = field(default_factory=dict)
     name = "the dask data frame"
 
     def tasks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[BlockTask]:
@@ -301,16 +309,23 @@ def make_source(data: Any) -> Source:
         return data
     if isinstance(data, Dataset):
         return DatasetSource(data)
-    X, y = data if is_pair(data) else (data, None)
+    X, y, weights = split_pair(data)
+    if y is None and weights is not None:
+        raise InputError("weights are given without labels; give (X, y, weights)")
     if is_dask_frame(X):
-        return DaskFrameSource(*((X.to_delayed(),) if y is None else labelled_blocks(X, y)))
+        blocks = (X.to_delayed(),) if y is None else labelled_blocks(X, y, weights)
+        return DaskFrameSource(*blocks)
     if is_dask(X):
-        matrix = BlockedMatrix(X)
-        return DaskMatrixSource(matrix, None if y is None else matrix.gather(y, "y"))
+        matrix, columns = BlockedMatrix(X), {"y": y, "weights": weights}
+        gathered = (
+            None if column is None else matrix.gather(column, name)
+            for name, column in columns.items()
+        )
+        return DaskMatrixSource(matrix, *gathered)
     if is_frame(X):
-        return FrameSource(*((X,) if y is None else labelled_table(X, y)))
+        return FrameSource(*((X,) if y is None else labelled_table(X, y, weights)))
     if is_pair(data) or scipy.sparse.issparse(X) or len(getattr(X, "shape", ())) == 2:
-        return MatrixSource(X, y)
+        return MatrixSource(X, y, weights)
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
         return FrameSource(to_table(data, FrameSource.name))
     paths = data if isinstance(data, list | tuple) else [data]

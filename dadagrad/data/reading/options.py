@@ -304,6 +304,13 @@ OPTIONS: dict[str, Setting] = {
 """Options by name, in the order of the fields of `Options`."""
 
 
+FREE = {
+    "format", "label", "id", "weight", "query", "no_labels", "on_error", "delimiter", "header",
+    "keep_names",
+}  # fmt: skip
+"""Options that may differ from the recorded ones, because no feature depends on them."""
+
+
 def given_options(settings: Mapping[str, Any], *, free: Set[str] = frozenset()) -> list[str]:
     """Options among `settings` that are not defaults, without those that are `free`."""
     return [

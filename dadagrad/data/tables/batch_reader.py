@@ -22,7 +22,7 @@ from dadagrad.data.tables.cells import (
     to_labels,
     to_numbers,
 )
-from dadagrad.data.tables.row_columns import RowColumns, no_column, shown
+from dadagrad.data.tables.row_columns import RECORDED, RowColumns, no_column, shown
 from dadagrad.errors import InputError
 
 _FLAGS = {"true": "1", "false": "0"}
@@ -39,6 +39,7 @@ class BatchReader:
     def __init__(self, batch: Batch, columns: RowColumns, options: Options) -> None:
         self._batch, self._columns, self._options = batch, columns, options
         self._positions = {name: n for n, name in enumerate(batch.table.schema.names)}
+        self._required = columns.required(options)
         self.n_rows = batch.table.num_rows
         self.kept = np.ones(self.n_rows, bool)
         self.notes: list[Note] = []
@@ -49,7 +50,8 @@ class BatchReader:
         """Cells of a column; raises `InputError` if there is none of this name."""
         if name not in self._positions:
             names = list(self._positions)
-            raise no_column(names, name, "another file or the model", self.source())
+            needed_by = self._required.get(name, RECORDED)
+            raise no_column(names, name, needed_by, self.source())
         return self._batch.table.column(self._positions[name])
 
     def source(self) -> str:
@@ -73,7 +75,7 @@ class BatchReader:
         """Labels, (n_rows, n_label_columns) numbers or (n_rows,) texts of a single column."""
         names, n_rows = self._columns.labels, self.n_rows
         are_there = all(name in self._positions for name in names)
-        if not names or self._options.no_labels or (self._options.to_predict and not are_there):
+        if not names or not (are_there or self._required.keys() & names):
             return np.zeros((n_rows, 0))
         if not n_rows:  # all were wrong, and lines of JSON without rows have no columns
             return np.zeros((0, len(names)))
@@ -115,7 +117,7 @@ class BatchReader:
     def weights(self) -> NDArray[np.float32] | None:
         """Weights of the rows, if they have any; rows whose weight is wrong are refused."""
         name = self._columns.weight
-        if name is None or self._is_absent(name, self._options.weight):
+        if name is None or self._is_absent(name):
             return None
         cells = self.column(name)
         is_right = suits(cells, "number")
@@ -134,7 +136,7 @@ class BatchReader:
     def queries(self) -> NDArray[np.int64] | None:
         """Queries of the rows, if they have any; rows without one are refused."""
         name = self._columns.query
-        if name is None or self._is_absent(name, self._options.query):
+        if name is None or self._is_absent(name):
             return None
         codes, texts = self._texts_of_rows(name, "queries")
         problem = (
@@ -152,9 +154,9 @@ class BatchReader:
         codes, texts = self._texts_of_rows(name, "names of rows")
         return texts[codes]
 
-    def _is_absent(self, name: str, chosen: int | str | None = None) -> bool:
-        """True if the rows have no column of this name, which no option has `chosen`."""
-        return name not in self._positions and (chosen is None or not self.n_rows)
+    def _is_absent(self, name: str) -> bool:
+        """True if the rows have no column of this name, and need none."""
+        return name not in self._positions and not (self.n_rows and name in self._required)
 
     def _texts_of_rows(
         self, name: str, content: str

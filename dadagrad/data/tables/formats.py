@@ -27,7 +27,7 @@ from dadagrad.data.tables.delimited import (
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.json_lines import read_json
-from dadagrad.data.tables.row_columns import find_column, no_column, shown, split_columns
+from dadagrad.data.tables.row_columns import RECORDED, find_column, no_column, shown, split_columns
 from dadagrad.errors import InputError
 from dadagrad.storage.files import SourceFile
 from dadagrad.summary import listed
@@ -86,18 +86,24 @@ def _open_delimited(
             head = head[: end_of_rows(head, layout.delimiter) or len(head)]
         batch = read_batch(head, layout, path=path, offset=0)
         encoder = learn_encoder(batch.table, options, path, by_number=True)
-    names = frozenset(layout.names)
-    for name in encoder.lengths:
-        if name not in names:
-            raise no_column(layout.names, name, "another file or the model", path)
+    check_columns(encoder, options, layout.names, path)
     layout = replace(
         layout,
         numbers=frozenset(each.name for each in encoder.columns if each.kind in ("number", "code")),
-        included=names.intersection(encoder.column_names()),
+        included=frozenset(layout.names).intersection(encoder.column_names()),
     )
     columns = list(layout.names) if layout.header or not columns else columns
     read = partial(read_batch, layout=layout)
     return TableParser(encoder, options, read, layout.delimiter), columns
+
+
+def check_columns(encoder: TableEncoder, options: Options, names: Sequence[str], path: str) -> None:
+    """Raise `InputError` if the columns of a file, or of its structs, lack one that is needed."""
+    required = dict.fromkeys(encoder.lengths, RECORDED) | encoder.rows.required(options)
+    known = set(names)
+    for name, needed_by in required.items():
+        if known.isdisjoint((name, name.partition(".")[0])):
+            raise no_column(names, name, needed_by, path)
 
 
 def names_of_columns(file: SourceFile, options: Options) -> list[str]:
@@ -227,7 +233,7 @@ def _check_keys(
     new = {_letters(name) for name in names.difference(columns)}
     for name in absent:
         if len(absent) == len(needed) or _letters(name) in new:
-            raise no_column(sorted(names), name, "another file or the model", path)
+            raise no_column(sorted(names), name, RECORDED, path)
     if absent:
         logger.warning(
             f"{path}: the first rows have no key {listed(list(map(shown, absent)))}; it counts as "

@@ -50,6 +50,11 @@ def parquet_table(
     return table
 
 
+def names_of_parquet(path: str, group: RowGroup) -> list[str]:
+    """Names of the columns of a row group of the file at `path`, and of those of its folders."""
+    return list(dict.fromkeys([*group.sizes, *_folder_columns(path)]))
+
+
 def _folder_columns(path: str) -> dict[str, str | None]:
     """The values of the columns that the folders of a file name.
 

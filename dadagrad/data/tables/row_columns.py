@@ -14,6 +14,9 @@ _MAX_SHOWN = 60  # letters of a cell in a message
 _MAX_LISTED = 30
 _OTHERS = ("row_name", "weight", "query")
 
+RECORDED = "another file or the model names"
+"""The need for a column that no option names."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
@@ -27,8 +30,32 @@ class RowColumns:
     @property
     def names(self) -> list[str]:
         """Names of all that there are."""
-        others = (self.row_name, self.weight, self.query)
-        return [*self.labels, *(name for name in others if name is not None)]
+        return [*self.labels, *(name for name in self._others if name is not None)]
+
+    @property
+    def _others(self) -> tuple[str | None, ...]:
+        return self.row_name, self.weight, self.query
+
+    def replaced(self, options: Options, columns: Sequence[str]) -> RowColumns:
+        """These columns with those that `options` of other data name; `columns` are the known."""
+        labels = tuple(map(str, split_columns(columns, options.label)))
+        chosen = (
+            old if new is None else str(new)
+            for (_, new), old in zip(_others(options), self._others, strict=True)
+        )
+        return RowColumns(labels or self.labels, *chosen)
+
+    def required(self, options: Options) -> dict[str, str]:
+        """The columns that rows must have, and what names each: an option, or else the model."""
+        required = {
+            name: f"{option} names"
+            for (option, chosen), name in zip(_others(options), self._others, strict=True)
+            if chosen is not None and name is not None
+        }
+        if not options.no_labels and not (options.to_predict and options.label is None):
+            by = "--label names" if options.label is not None else f"{RECORDED} (see --label)"
+            required |= dict.fromkeys(self.labels, by)
+        return required
 
     def to_json(self) -> dict[str, Any]:
         """The columns as plain JSON; a single label, as in former versions, not in a list."""
@@ -43,6 +70,11 @@ class RowColumns:
         return cls(tuple(map(str, labels)), *map(plain.get, _OTHERS))
 
 
+def _others(options: Options) -> list[tuple[str, int | str | None]]:
+    """Options that name the columns of names, weights and queries, and what they name."""
+    return [("--id", options.id), ("--weight", options.weight), ("--query", options.query)]
+
+
 def shown(text: str) -> str:
     """Format `text` for a message: printable, on one line, not too long."""
     return repr(text[:_MAX_SHOWN]) + ("..." if len(text) > _MAX_SHOWN else "")
@@ -53,7 +85,7 @@ def find_column(names: Sequence[str], name: int | str, option: str, place: str) 
     if isinstance(name, str) and name in names:
         return name
     if isinstance(name, str) and not name.isdecimal():
-        raise no_column(names, name, option, place)
+        raise no_column(names, name, f"{option} names", place)
     if not 0 <= int(name) < len(names):
         raise InputError(
             f"{place}: {option} is {name}, counted from 0, but there are {len(names)} columns"
@@ -65,7 +97,7 @@ def no_column(names: Sequence[str], name: str, needed_by: str, place: str) -> In
     """An error about a column that is missing, with the nearest names."""
     listed = f"its columns are {', '.join(map(shown, names[:_MAX_LISTED]))}"
     hint = nearest(name, names, listed if names else "it has no columns at all")
-    return InputError(f"{place} has no column {shown(name)}, which {needed_by} names; {hint}")
+    return InputError(f"{place} has no column {shown(name)}, which {needed_by}; {hint}")
 
 
 def split_columns(
@@ -81,10 +113,9 @@ def find_row_columns(
     names: Sequence[str], options: Options, place: str, indexes: Set[str], *, by_number: bool
 ) -> RowColumns:
     """Columns, of the `names` of a table, that the options name as those that describe rows."""
-    chosen = {"--id": options.id, "--weight": options.weight, "--query": options.query}
     others = [
         None if name is None else find_column(names, name, option, place)
-        for option, name in chosen.items()
+        for option, name in _others(options)
     ]
     return RowColumns(_find_labels(names, options, place, indexes, by_number=by_number), *others)
 

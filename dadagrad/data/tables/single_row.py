@@ -87,7 +87,7 @@ class RowReader:
             except _OtherKind:
                 return self._read_by_arrow(row)
         except KeyError as error:
-            message = no_column(list(_names_of(row)), error.args[0], "the model", "the row")
+            message = no_column(list(_names_of(row)), error.args[0], "the model names", "the row")
             raise InputError(f"{message} (give None where the value is missing)") from None
         return finish_entries(ids, values, binary=encoder.binary, norm=encoder.norm)
 

@@ -16,7 +16,7 @@ from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.ingest.collect import Shuffle
 from dadagrad.data.ingest.ingest import as_dataset, ingest, read_dataset
-from dadagrad.data.ingest.pairs import is_pair
+from dadagrad.data.ingest.pairs import split_pair
 from dadagrad.data.ingest.sources import Source, is_raw, make_source
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.errors import InputError, OnError, StorageError
@@ -77,7 +77,7 @@ class Resources:
         raw = is_raw(data)
         if raw:
             options["on_error"] = on_error
-        if self.on_cluster and (raw or is_dask(data[0] if is_pair(data) else data)):
+        if self.on_cluster and (raw or is_dask(split_pair(data)[0])):
             return _write_for_workers(make_source(data), self.client, shuffle, **options)
         return as_dataset(data, shuffle=shuffle, **options)
 
