@@ -325,7 +325,10 @@ def make_config(
     it.
     """
     if not isinstance(config, TrainConfig | None):
-        raise InputError(f"config is a {type(config).__name__}; labels go with X, as a pair (X, y)")
+        raise InputError(
+            f"config is a {type(config).__name__}; give a TrainConfig, or settings by name (labels "
+            "go with X, as a pair (X, y), and the URL of the model is save_to)"
+        )
     check_names(values, SETTINGS, names)
     return TrainConfig(**values) if config is None else replace(config, **values)
 

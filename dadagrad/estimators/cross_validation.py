@@ -55,10 +55,21 @@ class CrossValidated(_Estimator):
     _more_parameter_docs = _DOCS
 
     @unchanged_by_failure
-    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         """Choose a setting by cross-validation, and train with it on all rows.
 
-        The parameters are those of the estimator without cross-validation, for rows in memory.
+        Parameters
+        ----------
+        X, y, sample_weight
+            As without cross-validation, but in memory.
+        groups : (n_rows,), optional
+            Group of each row, for a `cv` that keeps groups together, such as `GroupKFold`.
         """
         if is_stored(X) or is_dask(X):
             raise InputError(
@@ -73,9 +84,9 @@ class CrossValidated(_Estimator):
         seed = seed_of(self.random_state)
         self._make_dataset(X, y, sample_weight, None, seed, reset=True, new_labels=True)  # checks
         grid = self._config(seed).alternatives()
-        X, y = indexable(X, y)
+        X, y, groups = indexable(X, y, groups)
         weights = None if sample_weight is None else check_weights(sample_weight, len(y))
-        folds = list(check_cv(self.cv, y, classifier=is_classifier(self)).split(X, y))
+        folds = list(check_cv(self.cv, y, classifier=is_classifier(self)).split(X, y, groups))
         scores = np.array([self._score_fold(X, y, weights, *fold) for fold in folds]).T
         ranked = np.where(np.isnan(scores), -np.inf, scores).mean(axis=1)
         self.best_index_ = int(np.argmax(ranked))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
 
 from dadagrad import AdaGradClassifier, AdaGradClassifierCV, AdaGradRegressorCV, InputError
 
@@ -36,6 +36,16 @@ def test_scores_are_those_of_a_grid_search():
     alone = AdaGradClassifier(passes=2, **ours.best_params_).fit(X, labels)
     assert ours.model_.digest == alone.model_.digest
     assert len(found["split3_test_score"]) == len(found["rank_test_score"]) == 4
+
+
+def test_groups_are_those_of_the_folds():
+    X, y = make_rows()
+    labels, groups = y > 0, np.arange(len(y)) // 30
+    folds = list(GroupKFold(4).split(X, labels, groups))
+    expected = AdaGradClassifierCV(cv=folds, **GRID).fit(X, labels).cv_results_
+    estimator = AdaGradClassifierCV(cv=GroupKFold(4), **GRID).fit(X, labels, groups=groups)
+    for name in ("mean_test_score", "split0_test_score"):
+        np.testing.assert_array_equal(estimator.cv_results_[name], expected[name])
 
 
 def test_a_regressor_takes_weights_and_ignores_a_fit_before():

@@ -22,9 +22,6 @@ from dadagrad.data.tables.formats import to_table
 
 _NAME = "the table"
 
-
-_WEIGHT = "weight"
-
 RowOptions = dict[str, str | tuple[str, ...]]
 """Options of `ingest` that name the columns of labels and weights."""
 
@@ -50,7 +47,7 @@ def labelled_table(X: Any, y: Any, weights: Any) -> tuple[pa.Table, RowOptions]:
         table = table.append_column(name, column_of_labels(column))
     if weights is None:
         return table, {"label": names}
-    weights, name = np.asarray(weights), _new_name(_WEIGHT, table.column_names)
+    weights, name = np.asarray(weights), _new_name("weight", table.column_names, "weight")
     check_length(weights, table.num_rows, "weights", _NAME)
     return table.append_column(name, pa.array(weights)), {"label": names, "weight": name}
 
@@ -64,7 +61,7 @@ def labelled_blocks(X: Any, y: Any, weights: Any) -> tuple[list[Any], RowOptions
     options: RowOptions = {"label": _names_of_labels(y, labels, X.columns)}
     if weights is not None:
         weights = frames.gather(weights, "weights")
-        options["weight"] = _new_name(_WEIGHT, [*X.columns, *options["label"]])
+        options["weight"] = _new_name("weight", [*X.columns, *options["label"]], "weight")
     add = delayed(_add_columns)
     blocks = zip(frames.blocks, frames.split(labels), frames.split(weights), strict=True)
     return [add(*block, options, f"block {n}") for n, block in enumerate(blocks)], options
@@ -88,9 +85,9 @@ def _names_of_labels(y: Any, labels: NDArray[Any], columns: Any) -> tuple[str, .
     names = [getattr(y, "name", None) or "label"]
     if labels.ndim == 2:
         names = list(getattr(y, "columns", [f"label_{n}" for n in range(labels.shape[1])]))
-    return tuple(_new_name(name, columns, "label of ") for name in map(str, names))
+    return tuple(_new_name(name, columns, "label") for name in map(str, names))
 
 
-def _new_name(name: str, columns: Iterable[Any], kind: str = "weight of ") -> str:
-    """`name`, with words before it if one of the other `columns` has it."""
-    return f"{kind}{name}" if name in map(str, columns) else name
+def _new_name(name: str, columns: Iterable[Any], kind: str) -> str:
+    """`name`, or if one of the other `columns` has it, "label of" or "weight of" it."""
+    return f"{kind} of {name}" if name in map(str, columns) else name
