@@ -69,6 +69,8 @@ class SourceFile:
 
 def map_files(answer: Callable[[F], T], files: Sequence[F]) -> list[T]:
     """The answer about each of several files; stores are asked about many at a time."""
+    if len(files) == 1:
+        return [answer(files[0])]
     with ThreadPoolExecutor(N_REQUESTS) as pool:
         return list(pool.map(answer, files))
 
