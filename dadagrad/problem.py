@@ -343,7 +343,7 @@ def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Proble
         raise InputError(
             "the ranking loss compares rows of one query, and the data has no queries: ingest "
             "svmlight with a qid:N in each line, or a table with --query, or give Parquet of ids a "
-            "column 'query', or arrays a query="
+            "column 'query', or dataset_from_arrays a query="
         )
     # The intercepts of the two rows of a pair cancel.
     intercept = config.fit_intercept and not ranks

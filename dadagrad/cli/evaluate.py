@@ -22,7 +22,7 @@ on_error_option = grouped("Raw files")(
 )
 
 
-_FIXED = set(OPTIONS) - FREE | {"no_labels", "keep_names"}
+_FIXED = set(OPTIONS) - FREE - {"text_column"} | {"no_labels", "keep_names"}
 """Options of raw files that rows for a model do not take."""
 
 

@@ -18,17 +18,20 @@ def is_dask(data: object) -> bool:
 
 
 def is_dask_frame(data: object) -> bool:
-    return is_dask(data) and hasattr(data, "columns") and hasattr(data, "to_delayed")
+    return (
+        is_dask(data) and hasattr(data, "columns") and isinstance(getattr(data, "ndim", None), int)
+    )
 
 
 class BlockedMatrix:
     """Blocks of rows of a dask array or data frame, whose numbers of rows may be unknown."""
 
     def __init__(self, X: Any) -> None:
-        if not hasattr(X, "to_delayed") or getattr(X, "ndim", 0) != 2:
+        n_dimensions = getattr(X, "ndim", None)  # of a Delayed, any attribute is another one
+        if not hasattr(X, "to_delayed") or not isinstance(n_dimensions, int) or n_dimensions != 2:
             raise InputError(
-                f"X is a dask {type(X).__name__} of {getattr(X, 'ndim', 'no')} dimensions; it "
-                "must be a dask array or data frame of two, rows and features"
+                f"X is a dask {type(X).__name__}; it must be a dask array or data frame of two "
+                "dimensions, rows and features (dask.dataframe.from_delayed makes one of parts)"
             )
         self.n_features = int(X.shape[1])
         self.meta = X._meta if hasattr(X, "columns") else np.empty((0, self.n_features))

@@ -248,6 +248,9 @@ def with_label_columns(
         if new.values is None:
             adopted.append(old)
             continue
+        if old.values is None and new.names is None and len(new.values) > MAX_LISTED_VALUES:
+            adopted.append(replace(new, name=old.name, counts=None))
+            continue
         others = sorted(set(old.texts) - set(new.texts))
         if others or old.values is None:
             label = f"the label {others[0]!r:.62}" if others else "more than 1000 labels"

@@ -80,6 +80,8 @@ class CrossValidated(_Estimator):
                 "cross-validation needs rows in memory, which workers of a cluster cannot read; "
                 "leave out client, or use `dadagrad.sweep`, which takes one"
             )
+        if isinstance(self.scoring, list | tuple | set | dict):
+            raise InputError("scoring is several measures; give the one that chooses")
         self.__dict__.pop("best_params_", None)
         seed = seed_of(self.random_state)
         self._make_dataset(X, y, sample_weight, None, seed, reset=True, new_labels=True)  # checks

@@ -110,6 +110,7 @@ class FittedState:
             return scipy.sparse.csr_matrix(entries, shape)
         coefficients = np.zeros(shape)
         coefficients[:, model.ids] = model.weights.T
+        coefficients.flags.writeable = False  # predictions are those of the model
         return coefficients
 
     def __getstate__(self) -> dict[str, Any]:

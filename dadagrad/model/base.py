@@ -319,13 +319,10 @@ class LinearModel:
             scores: Array = values @ self.weights[known].astype(np.float64) + self.intercept
             return scores
         # These modules load slowly.
-        from dadagrad.data.arrays import dataset_from_arrays
         from dadagrad.data.ingest.ingest import as_dataset
-        from dadagrad.model.raw import is_unprepared, read_raw
+        from dadagrad.model.raw import is_unprepared, read_raw, rows_to_predict
 
-        is_list = isinstance(data, list) and bool(data)
-        if is_list and all(isinstance(row, list | tuple | np.ndarray) for row in data):
-            data = dataset_from_arrays(data, np.zeros((len(data), 0)))
+        data = rows_to_predict(data)
         if is_unprepared(self.schema, data):
             parts = [self.scores(raw.rows) for raw in read_raw(self.schema, data)]
         else:

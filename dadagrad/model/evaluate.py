@@ -206,7 +206,7 @@ def suit(task: Task, trained: Schema, data: Dataset) -> Dataset:
         raise InputError(
             f"the data at {data.url} has no queries, and the model is a ranking; ingest svmlight "
             "with a qid:N in each line, or a table with --query, or give Parquet of ids a column "
-            "'query'"
+            "'query', or dataset_from_arrays a query="
         )
     if data.n_rows == 0:
         raise InputError(f"the data at {data.url} has no rows; an evaluation needs at least one")

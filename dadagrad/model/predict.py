@@ -24,7 +24,7 @@ from dadagrad.model.base import refuse_not_finite
 from dadagrad.model.evaluate import RowsDone, score_partitions
 from dadagrad.model.metrics import count_unseen
 from dadagrad.model.model import Model, as_model
-from dadagrad.model.raw import is_unprepared, read_raw
+from dadagrad.model.raw import is_unprepared, read_raw, rows_to_predict
 from dadagrad.optim.arrays import Array
 from dadagrad.settings import Number
 from dadagrad.storage.output import is_text_stream, output_file
@@ -88,15 +88,15 @@ def predict(
 
     Notes
     -----
-    The columns are ``row`` (int64, counted over the whole dataset; not for raw rows), ``file``
-    where there are several, ``line`` (of the source, counted from 1, or the row of a table),
-    ``tag``, ``query`` and ``label`` if rows have them, ``score`` (float64),
-    ``prediction`` (the label: text where labels were text, else float64), and ``probability`` (of
-    the larger label) where the model has probabilities. With several classes, and with two
-    where the loss is softmax or multiclass hinge, there is a ``score_CLASS``
-    and a ``probability_CLASS`` for each, and with several label columns a ``score_COLUMN``, a
-    ``prediction_COLUMN`` and a ``probability_COLUMN``. With `reasons` there is a column
-    ``reasons``, such as ``job=nurse +0.8; age -0.31``: what each feature adds to the score of the
+    The columns are ``row`` (int64, counted from 0 over the whole dataset, or data in memory),
+    ``file`` where there are several, ``line`` (of the source, counted from 1), ``tag``, ``query``
+    and ``label`` if rows have them, ``score`` (float64), ``prediction`` (the label: text where
+    labels were text, else float64), and ``probability`` (of the larger label) where the model has
+    probabilities. With several classes, and with two where the loss is softmax or multiclass hinge,
+    there is a ``score_CLASS`` and a ``probability_CLASS`` for each, and with several label columns
+    a ``score_COLUMN``, a ``prediction_COLUMN`` and a ``probability_COLUMN``. With `reasons` there
+    is a column ``reasons``, such as ``job=nurse +0.8; age -0.31``: what each feature adds to the
+    score of the
     larger of two classes or of the predicted one, weight times value. With several label columns
     there is a ``reasons_COLUMN`` for each.
     """
@@ -109,6 +109,7 @@ def predict(
             "the model has no names of features, so no reasons can be named; train it on data that "
             "were read with names (--keep-names)"
         )
+    data = rows_to_predict(data)
     is_raw = is_unprepared(model.schema, data)
     if is_raw:
         tables = _raw_tables(model, data, counts, reasons, on_error=on_error, **options)
@@ -185,13 +186,13 @@ def _raw_tables(
     is_text = schema.has_sets or any(each.names is not None for each in schema.label_columns)
     for raw in read_raw(model.schema, data, **options):
         scores = model.scores(raw.rows)
-        refuse_not_finite(scores, f"{raw.path}, line", raw.lines)
+        refuse_not_finite(scores, f"{raw.path}, {raw.unit}", raw.numbers)
         counts["non_zeros"] += raw.rows.nnz
         counts["unseen"] += count_unseen(model, raw.rows)
         table: dict[str, Any] = {}
         if raw.file is not None:
             table["file"] = pa.array([raw.file] * raw.rows.n_rows, pa.string())
-        table["line"] = raw.lines
+        table[raw.unit] = raw.numbers
         if raw.tags is not None:
             table["tag"] = pa.array(raw.tags, pa.string())
         if raw.rows.queries is not None:
@@ -257,9 +258,12 @@ def _predictions(model: Model, rows: Rows, scores: Array, reasons: int | None) -
 def _reasons(model: Model, rows: Rows, outputs: NDArray[np.int64], count: int) -> list[str]:
     """Name the `count` features that contribute most to the score of an output, for each row.
 
-    A contribution is weight times value; all of them and the intercept sum to the score.
+    A contribution is weight times value; all of them and the intercept sum to the score, or where
+    two classes have one each, to that of the second less that of the first.
     """
     weights, texts = model.weights_of(rows), []
+    if model.task == "multiclass" and model.n_outputs == 2:  # for the second, as with one score
+        weights, outputs = weights[:, 1:] - weights[:, :1], np.zeros_like(outputs)
     for row, output in enumerate(outputs.tolist()):
         entries = slice(rows.indptr[row], rows.indptr[row + 1])
         local = rows.indices[entries]

@@ -89,18 +89,20 @@ def _of_column(
 def worse_than_constant(
     problem: Problem, report: Mapping[str, Any], passes: Sequence[ProgressiveMetrics]
 ) -> str | None:
-    """Warning about a run that predicted the rows of its first pass worse than a constant does.
+    """Warning about a run that predicted the rows of its last pass worse than a constant does.
 
     They were predicted by the weights that step, which say nothing of their average. The histogram
     of the scores of the average does: it has no rows from the beginning, so that a loss of twice
     that of the constant is enough. Of several classes it has the error alone.
     """
+    if not passes or not passes[-1].weight:
+        return None
     far = False
     names = [name for name in ("loss", "error") if report.get(f"constant_{name}") is not None]
-    reached = {name: report[f"progressive_{name}"] for name in names}
+    reached = {name: report["by_pass"][-1][name] for name in names}
     constant = {name: report[f"constant_{name}"] for name in names}
     if problem.config.average is True:
-        histogram = passes[0].histogram[report["best"]] if passes else np.zeros((0, 2))
+        histogram = passes[-1].histogram[report["best"]]
         if not histogram.any():
             return None
         of_average = _of_histogram(problem, histogram)
@@ -126,7 +128,9 @@ def _of_histogram(problem: Problem, histogram: Histogram) -> dict[str, float]:
     """Error of rows by their histogram of scores, and of two classes the loss too."""
     scores = bin_scores()
     if problem.task == "multiclass":  # scores are leads before all other classes
-        return {"error": float(histogram[scores <= 0, 1].sum() / max(histogram[:, 1].sum(), 1.0))}
+        return {
+            "error": float(histogram[scores <= 0, 1].sum() / max(histogram[:, 1].sum(), 1e-300))
+        }
     losses = [problem.loss.value(scores, np.full(len(scores), label)) for label in (-1.0, 1.0)]
     wrong = np.stack([scores > 0, scores <= 0], axis=1)
     total = histogram.sum()

@@ -106,6 +106,6 @@ def split_holdout(
     if problem.config.early_stopping:
         raise InputError(
             "early_stopping measures the loss on rows that are held out; give --holdout, such as "
-            "0.1 or other data, or leave out early_stopping"
+            "0.1, or leave out early_stopping"
         )
     return learned, None

@@ -266,8 +266,10 @@ def calibrate(
         if earlier is not None:
             metrics = earlier + metrics
         histogram = metrics.histogram[setting]
-        # The weights of rows, which grow with their number, are again 1 in the mean.
-        weights = histogram * (problem.n_targets * metrics.weight / histogram.sum())
+        # The weights of rows, which grow with their number, are again their own in the mean, or 1
+        # if these are less: the unit of weights does not say how many rows there are.
+        n_rows = max(metrics.weight, metrics.rows)
+        weights = histogram * (problem.n_targets * n_rows / histogram.sum())
         fit = calibration.fit(weights, even_at_0=problem.task != "multiclass")
         fitted.append((fit, log_loss(fit, histogram)))
     if not fitted:

@@ -4,6 +4,7 @@ import gzip
 import re
 import shutil
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -140,6 +141,63 @@ def test_labels_in_memory_may_be_missing(kind):
         dadagrad.train((FRAME[:3], kind(pandas.Series(["a", None, "b"]))), **SETTINGS)
     with pytest.raises(InputError, match=r"y: .*; give labels of one kind"):
         dadagrad.train((FRAME[:3], np.array(["a", 2.5, 3], object)), **SETTINGS)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pandas.Series])
+def test_texts_and_their_labels_are_a_table_of_texts(kind):
+    texts, labels = ["a good film", "a bad one", "good", "bad"] * 20, ["yes", "no"] * 40
+    pair, frame = (kind(texts), labels), pandas.DataFrame({"review": texts, "liked": labels})
+    model = dadagrad.train(pair, **SETTINGS).model
+    settings = SETTINGS | {"label": "liked", "text_column": "review"}
+    same = dadagrad.train(frame, **settings).model
+    np.testing.assert_array_equal(model.weights, same.weights)
+    expected = dadagrad.evaluate(same, frame)["loss"]
+    for measured in (
+        dadagrad.evaluate(same, pair),
+        dadagrad.evaluate(model, frame, label="liked", text_column="review"),
+    ):
+        assert measured["loss"] == pytest.approx(expected, rel=1e-12)
+    assert dadagrad.predict(model, pair)["score"].to_pylist() == list(
+        model.decision_function(kind(texts)).ravel()
+    )
+
+
+def test_predictions_need_no_weights():
+    weights = np.arange(len(X)) % 2
+    model = dadagrad.train((X, Y, weights), **SETTINGS).model
+    scores = model.decision_function(X)
+    np.testing.assert_array_equal(model.decision_function((X, Y, weights)), scores)
+    predicted = dadagrad.predict(model, (X, Y, weights))
+    np.testing.assert_array_equal(predicted["score"], scores.ravel())
+    assert dadagrad.predict(model, X.tolist())["score"].to_pylist() == list(scores.ravel())
+
+
+def test_columns_of_labels_keep_their_names_beside_a_matrix():
+    labels = pandas.DataFrame({"toxic": Y, "insult": 1 - Y})
+    for rows in (X, FRAME[FEATURES]):
+        pair = rows, labels[: len(rows)]
+        assert dadagrad.train(pair, **SETTINGS).model.output_names == ("toxic", "insult")
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ((X, Y), {"weight": np.ones(300)}, r"weight must be .*\(X, y, weights\)"),
+        (dask.delayed(FRAME), {"label": "rich"}, "dask Delayed.*from_delayed"),
+        (
+            dd.from_delayed(
+                [dask.delayed(FRAME), dask.delayed(FRAME.assign(age="old"))],
+                meta=FRAME.iloc[:0],
+                verify_meta=False,
+            ),
+            {"label": "rich"},
+            "columns of different types .*age",
+        ),
+    ],
+)
+def test_other_rows_are_refused_in_words(data, options, message):
+    with pytest.raises(InputError, match=message):
+        dadagrad.train(data, **options, **SETTINGS)
 
 
 CODES = pandas.DataFrame({"code": np.arange(600) % 20, "job": ["cook", "nurse"] * 300})

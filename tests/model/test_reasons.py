@@ -3,6 +3,7 @@
 import csv
 import re
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -69,3 +70,14 @@ def test_a_model_without_names_gives_no_reasons(tmp_path):
     model = train(frame, label="rich", keep_names=False).model
     with pytest.raises(InputError, match=r"has no names of features.*keep_names="):
         predict(model, frame, str(tmp_path / "p.csv"), reasons=2)
+
+
+def test_reasons_of_two_classes_are_for_the_second_whatever_the_loss():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    y = np.where(X[:, 0] > X[:, 1], "b", "a")
+    for loss in ("logistic", "softmax"):
+        model = train((X, y), loss=loss, step_size=0.3).model
+        table = predict(model, X, reasons=2).to_pandas()
+        parts = table["reasons"].str.extractall(r"([+-][\d.e-]+)")[0].astype(float)
+        for_second = parts.groupby(level=0).sum() > 0
+        assert (for_second == (table["prediction"] == "b")).mean() > 0.95

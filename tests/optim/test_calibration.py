@@ -154,6 +154,17 @@ def test_a_row_of_weight_two_is_two_rows():
     np.testing.assert_allclose(weighted, repeated, rtol=1e-11)
 
 
+@pytest.mark.parametrize("calibration", ["platt", "isotonic"])
+def test_probabilities_do_not_depend_on_the_unit_of_weights(calibration):
+    X, y = make_rows(2)
+    settings = {"loss": "logistic", "calibration": calibration, "step_size": 0.3}
+    whole, small = (
+        evaluate(train((X, y, np.full(len(y), unit)), **settings).model, (X, y))["log_loss"]
+        for unit in (1.0, 1e-4)
+    )
+    assert small == pytest.approx(whole, rel=0.05)
+
+
 def test_a_row_after_twice_as_many_counts_eight_times():
     """Early scores are of other weights than the model's."""
     scores = np.full(200, np.nan)

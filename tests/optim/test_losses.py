@@ -122,7 +122,9 @@ def test_a_step_is_the_flow_along_the_slope(loss, data, pace, share):
     np.testing.assert_allclose(short, loss.slope(scores, labels), rtol=1e-4, atol=1e-6)
 
 
-@given(loss=losses_of_one_score, data=st.data(), pace=st.sampled_from([1e-6, 0.1, 0.5, 1.0, 30.0, 1e9]))
+@given(
+    loss=losses_of_one_score, data=st.data(), pace=st.sampled_from([1e-6, 0.1, 0.5, 1.0, 30.0, 1e9])
+)
 @settings(max_examples=180)
 def test_no_step_passes_the_target_and_the_kernels_take_the_same(loss, data, pace):
     scores, labels = scored(loss, data, 3.0)

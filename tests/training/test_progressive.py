@@ -99,6 +99,13 @@ def test_a_run_says_loudly_that_a_constant_is_better(caplog):
     assert caplog.text.endswith("try smaller step sizes, try scale_columns=\n")
 
 
+def test_a_first_pass_of_long_steps_is_not_the_last_word(caplog):
+    settings = {"loss": "logistic", "average": False, "passes": 100}
+    report = train(make_data((30,)), step_size=10.0, **settings).report
+    assert report["progressive_loss"] > report["constant_loss"] > report["by_pass"][-1]["loss"]
+    assert "worse than a constant" not in caplog.text
+
+
 def test_averaged_weights_are_compared_with_a_constant(caplog):
     random = np.random.default_rng(0)
     age, income = random.normal(40, 12, 4000), random.lognormal(10.8, 0.5, 4000)

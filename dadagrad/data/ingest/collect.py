@@ -45,7 +45,9 @@ from dadagrad.data.reading.options import (
     given_options,
 )
 from dadagrad.data.rows import Rows
+from dadagrad.data.tables.columns import Column
 from dadagrad.data.tables.encoder import TableEncoder
+from dadagrad.data.tables.row_columns import split_columns
 from dadagrad.data.tables.scaling import MAX_SAMPLE, MAX_SAMPLE_ROWS, learn_scale
 from dadagrad.data.views import check_features
 from dadagrad.errors import InputError
@@ -124,12 +126,13 @@ def _plan_like(
             f"the same columns (NumPy, SciPy, npz, AnnData), and not {source.name}, or the options "
             "of ingest"
         )
-    if given := given_options(settings, free=FREE):
+    free = FREE | {"text_column"} if space.of_text else FREE
+    if given := given_options(settings, free=free):
         raise InputError(
             f"like and {given[0]} exclude each other: features are made as they were; leave "
             f"{given[0]} out"
         )
-    fixed = set(OPTIONS) - FREE
+    fixed = set(OPTIONS) - free
     changed = {name: value for name, value in settings.items() if name not in fixed}
     if space.of_table:
         return _plan_like_table(source, changed, space)
@@ -151,7 +154,7 @@ def _plan_like_table(
 ) -> SourceSummary:
     """Summary of raw rows with the features of a table."""
     encoder, reading = TableEncoder.of_space(space), space.reading
-    chosen = settings.pop("format", None)
+    chosen, text = settings.pop("format", None), settings.pop("text_column", None)
     # A line of text may look like a row of several columns, so only a name says that it is one.
     as_recorded = source.paths == [STDIN] or (
         encoder.is_text and bool(source.paths) and not any(map(names_format, source.paths))
@@ -167,6 +170,10 @@ def _plan_like_table(
             )
     if chosen in ("text", "csv") and as_recorded:
         settings.setdefault("delimiter", reading.get("delimiter"))
+    if text is not None:
+        text = OPTIONS["text_column"].kind.convert("text_column", text)
+        (name,) = split_columns(reading.get("columns", ()), text)
+        encoder = replace(encoder, columns=(Column(str(name), "text"),))
     options = Options(chosen, **settings)
     rows = encoder.rows.replaced(options, reading.get("columns", ()))
     return SourceSummary(

@@ -14,16 +14,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dadagrad.data.arrays import check_complete
-from dadagrad.data.dask_blocks import BlockedMatrix
+from dadagrad.data.dask_blocks import BlockedMatrix, is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import check_length
-from dadagrad.data.tables.cells import column_of_labels
+from dadagrad.data.tables.cells import column_of_labels, is_missing
 from dadagrad.data.tables.formats import to_table
 
 _NAME = "the table"
 
 RowOptions = dict[str, str | tuple[str, ...]]
-"""Options of `ingest` that name the columns of labels and weights."""
+"""Options of `ingest` that name the columns of labels, weights and texts."""
 
 
 def is_pair(data: Any) -> bool:
@@ -35,6 +35,21 @@ def is_pair(data: Any) -> bool:
 def split_pair(data: Any) -> tuple[Any, Any, Any]:
     """X, y and the weights of a pair, None where it has none; other `data` are X."""
     return (*data, None)[:3] if is_pair(data) else (data, None, None)
+
+
+def are_texts(X: Any) -> bool:
+    """True for a list or column of texts, some maybe missing."""
+    is_column = isinstance(X, list | tuple) or len(getattr(X, "shape", ())) == 1
+    if not is_column or not len(X) or is_dask(X):
+        return False
+    return all(isinstance(item, str) or is_missing(item) for item in X)
+
+
+def labelled_texts(X: Any, y: Any, weights: Any) -> tuple[pa.Table, RowOptions]:
+    """A table of one column of texts, with their labels, and weights if any; the names of these."""
+    texts = pa.table({"text": pa.array(list(X), pa.string(), from_pandas=True)})
+    table, options = (texts, {}) if y is None else labelled_table(texts, y, weights)
+    return table, options | {"text_column": ("text",)}
 
 
 def labelled_table(X: Any, y: Any, weights: Any) -> tuple[pa.Table, RowOptions]:

@@ -37,6 +37,7 @@ from dadagrad.data.tables.formats import (
     table_batches,
 )
 from dadagrad.data.tables.parquet import names_of_parquet, parquet_table
+from dadagrad.errors import InputError
 from dadagrad.storage.files import SourceFile
 
 NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0, 1)))
@@ -248,7 +249,14 @@ def learn_table(heads: Iterable[pa.Table], place: str, summary: SourceSummary) -
             tables.append(table)
             if sum(map(len, tables)) >= MIN_HEAD_ROWS:
                 break
-        whole = pa.concat_tables(tables, promote_options="permissive")
+        try:
+            whole = pa.concat_tables(tables, promote_options="permissive")
+        except pa.ArrowException as error:
+            reason = " ".join(str(error).split())
+            raise InputError(
+                f"{place}: its parts have columns of different types ({reason}); give each column "
+                "one type"
+            ) from None
         head = next(table_batches(whole, place)).table
         summary.encoder = learn_encoder(head, summary.options, place, by_number=False)
         summary.columns = list(head.schema.names)

@@ -32,9 +32,11 @@ from dadagrad.data.ingest.arrays import (
 )
 from dadagrad.data.ingest.pairs import (
     RowOptions,
+    are_texts,
     is_pair,
     labelled_blocks,
     labelled_table,
+    labelled_texts,
     split_pair,
 )
 from dadagrad.data.ingest.readers import (
@@ -77,8 +79,8 @@ class Source:
     paths : list of str
         Files that are read; none for rows in memory.
     row_options : dict
-        The options of `ingest` that name the columns of labels and weights, if the source knows
-        them.
+        The options of `ingest` that name the columns of labels, weights and texts, if the
+        source knows them.
     """
 
     name: str = "the table"
@@ -322,6 +324,8 @@ def make_source(data: Any) -> Source:
             for name, column in columns.items()
         )
         return DaskMatrixSource(matrix, *gathered)
+    if is_pair(data) and are_texts(X):
+        return FrameSource(*labelled_texts(X, y, weights))
     if is_frame(X):
         return FrameSource(*((X,) if y is None else labelled_table(X, y, weights)))
     if is_pair(data) or scipy.sparse.issparse(X) or len(getattr(X, "shape", ())) == 2:
@@ -339,6 +343,8 @@ def is_raw(data: Any) -> bool:
     if isinstance(data, str | os.PathLike):
         return _is_raw_path(local_path(data))
     if is_pair(data):
+        if are_texts(data[0]):
+            return True
         data = data[0]
     elif isinstance(data, list | tuple):
         return bool(data) and all(isinstance(row, dict) or is_raw(row) for row in data)

@@ -56,6 +56,11 @@ class Column:
         columns = value if is_list else () if value is None else (value,)
         if not all(isinstance(each, int | str) and not isinstance(each, bool) for each in columns):
             needed = "the name or the number of a column" + ", or a list of them" * self.several
+            if hasattr(value, "shape"):
+                raise InputError(
+                    f"{name} must be {needed}, not an array; arrays of labels and weights go "
+                    "beside X, as (X, y, weights), and one of queries into dataset_from_arrays"
+                )
             raise InputError(f"{name} must be {needed}, not {value!r}")
         return tuple(value) if is_list else value
 
@@ -311,10 +316,16 @@ FREE = {
 """Options that may differ from the recorded ones, because no feature depends on them."""
 
 
+def _is_default(name: str, value: Any) -> bool:
+    """True for None and the default; raises `InputError` for a value of another kind."""
+    described = OPTIONS[name]
+    return value is None or bool(described.kind.convert(name, value) == described.default)
+
+
 def given_options(settings: Mapping[str, Any], *, free: Set[str] = frozenset()) -> list[str]:
     """Options among `settings` that are not defaults, without those that are `free`."""
     return [
         name
         for name, value in settings.items()
-        if name in OPTIONS and name not in free and value not in (None, OPTIONS[name].default)
+        if name in OPTIONS and name not in free and not _is_default(name, value)
     ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dadagrad.data.dask_blocks import is_dask
 from dadagrad.data.reading.files import HEAD_BYTES, read_head
 from dadagrad.data.reading.options import DEFAULT_HASH_BITS, Options
 from dadagrad.data.tables.cells import Batch, columns_of_rows, flatten
@@ -138,9 +139,18 @@ def _layout(
         first = read_batch(head, layout, path=path, offset=0).table.slice(0, 1)
         fields = {str(cells[0].as_py()).strip() for cells in first.columns if len(cells)}
         words = {name for name in known if not name.isdecimal()}
-        header = bool(words & fields)
-        if not words and "label" in fields and len(layout.names) == len(columns):
-            layout = replace(layout, header=read_layout(path, head, delimiter, None).header)
+        spelt_otherwise = set(map(_letters, words)) & set(map(_letters, fields))
+        header = bool(words & fields) or 2 * len(spelt_otherwise) >= max(len(words), 1)
+        if not header and (not words or len(layout.names) == len(columns)):
+            looks_like_names = read_layout(path, head, delimiter, None).header
+            if not words and "label" in fields and len(layout.names) == len(columns):
+                layout = replace(layout, header=looks_like_names)
+            elif words and looks_like_names:
+                logger.warning(
+                    f"{path}: the first row, {', '.join(map(shown, sorted(fields)[:30]))}, looks "
+                    "like names of columns, and is read as data, because it has none of the "
+                    "training data; columns are known by their places"
+                )
     if header:
         layout = read_layout(path, head, delimiter, header=True)
     if layout.header:
@@ -247,6 +257,8 @@ def _letters(name: str) -> str:
 
 def is_frame(data: object) -> bool:
     """True for a table in memory: of pandas, polars, pyarrow, or any that Arrow can read."""
+    if is_dask(data):
+        return False
     is_column = len(getattr(data, "shape", (0, 0))) == 1
     return hasattr(data, "__arrow_c_stream__") and not is_column
 
