@@ -87,6 +87,12 @@ class InitialState:
         before = Problem(self.config, model.task, model.label_columns, model.n_features)
         before = before.with_units(units)
         problem = continue_problem(problem, before)
+        if problem.n_features > model.n_features and not problem.compiled:
+            raise InputError(
+                f"the data has {problem.n_features} features and the initial model "
+                f"{model.n_features}, and an algorithm that runs in NumPy takes no new features; "
+                "train on all of the data from the start"
+            )
         try:
             earlier = ProgressiveMetrics.from_arrays(arrays) if SUMS in arrays else None
             arrays = {name: arrays[name] for name in arrays if name not in (SUMS, HISTOGRAM)}

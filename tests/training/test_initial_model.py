@@ -142,3 +142,13 @@ def test_later_days_of_svmlight_may_have_new_features(tmp_path):
     for config in ({"l1": 1e-3}, {"update": "mirror-descent", "l2": 0.1}):
         after = train(days[1], initial_model=train(days[0], step_size=0.3, **config))
         assert after.model.digest == train(days, step_size=0.3, **config).model.digest
+
+
+@pytest.mark.parametrize("algorithm", [{"preconditioner": "full"}, {"update": "pa"}])
+def test_an_algorithm_in_numpy_refuses_new_features(tmp_path, algorithm):
+    for day, n_features in enumerate((2, 3)):
+        (tmp_path / f"{day}.svm").write_text(f"1 1:1 {n_features}:2\n-1 2:1\n")
+    monday, tuesday = (str(tmp_path / f"{day}.svm") for day in range(2))
+    before = train(monday, step_size=0.3, **algorithm)
+    with pytest.raises(InputError, match="the data has 3 features and the initial model 2"):
+        train(tuesday, initial_model=before)
