@@ -275,6 +275,13 @@ def _not_finite(
         return TrainingError(f"{place}: {OVERFLOW}", culprit)
     return TrainingError(
         f"{place}: the score of row {first_row + rows[0]} is not finite, so the weights have "
-        "diverged or a value is too large; choose a step size below "
-        f"{problem.hyperparameters.step_size.max():g}, or normalise the rows"
+        f"diverged or a value is too large; {remedy(problem)}"
     )
+
+
+def remedy(problem: Problem) -> str:
+    """Advice for a run of `problem` whose weights have diverged."""
+    if not problem.config.update.has_step_size:
+        return "normalise the rows"
+    largest = problem.hyperparameters.step_size.max()
+    return f"choose a step size below {largest:g}, or normalise the rows"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dadagrad import TrainConfig, evaluate, train
 from dadagrad.data.rows import Rows
+from dadagrad.errors import TrainingError
 from dadagrad.training import constant
 from dadagrad.training.progressive import count
 from dadagrad.training.worker.compute import as_batch
@@ -52,6 +53,19 @@ def test_mistakes_of_several_outputs(kind, scores, labels, mistakes):
     np.testing.assert_allclose(metrics.mistakes, [mistakes])
     losses = np.log1p(np.exp(-problem.targets(labels) * scores)).mean(axis=1)
     np.testing.assert_allclose(metrics.loss, [losses.sum()])
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"step_size": 0.3}, "choose a step size below 0.3, or normalise the rows"),
+        ({"update": "pa"}, "normalise the rows"),  # it has no step size
+    ],
+)
+def test_a_score_that_is_not_finite_comes_with_a_remedy(settings, remedy):
+    problem = problem_of(make_data(), TrainConfig(**settings, batch_size=1))
+    with pytest.raises(TrainingError, match=f"too large; {remedy}$"):
+        count_rows(problem, np.array([[np.nan]]), np.array([[1.0]]))
 
 
 # The best constant, which every report names beside what was reached.

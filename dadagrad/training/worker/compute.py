@@ -16,7 +16,7 @@ from dadagrad.kernels.parallel import Spread, serial
 from dadagrad.optim.arrays import is_nonzero
 from dadagrad.problem import Problem
 from dadagrad.training.messages import Result, SliceInput
-from dadagrad.training.progressive import ProgressiveMetrics, count, n_bins_of
+from dadagrad.training.progressive import ProgressiveMetrics, count, n_bins_of, remedy
 from dadagrad.training.schedule.base import Slice
 from dadagrad.training.state.base import NOTHING, TrainingState
 from dadagrad.training.state.slices import (
@@ -219,7 +219,7 @@ def _check_finite(problem: Problem, result: Result, place: str) -> None:
             feature = int(change.ids[np.argwhere(~np.isfinite(array))[0][0]])
     raise TrainingError(
         f"{place}: the gradient of {culprit} is not finite, so the weights have diverged or a "
-        "value is too large; choose a smaller step size, or normalise the rows",
+        f"value is too large; {remedy(problem)}",
         feature,
     )
 
