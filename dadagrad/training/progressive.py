@@ -184,22 +184,15 @@ def count(
         A label is not one of the classes, or no target of the loss; names `place`, the row and the
         label.
     """
-    n_settings, n_targets = problem.n_settings, problem.n_targets
-    importance, labels = batch.importance, batch.labels.T
-    finite = np.asarray(np.isfinite(scores).reshape(n_settings, -1).all(axis=1))
-    culprits = {group: each for group, each in enumerate(overflowed) if each is not None}
-    for group in culprits:
-        finite[group * n_settings // problem.n_groups] = False
-    if not finite.any():
-        culprit = next(iter(culprits.values()), None)
-        raise _not_finite(problem, scores, culprit, place, first_row)
+    n_targets, importance, labels = problem.n_targets, batch.importance, batch.labels.T
+    finite = _finite_settings(problem, scores, overflowed, place, first_row)
     if problem.loss.classifies:
         check_labels(problem.label_columns, labels, place, first_row)
     else:
         check_targets(problem.loss, labels, place, first_row)
     targets = np.ascontiguousarray(problem.settings[0].targets(labels).T)
     couples = problem.loss.couples
-    losses = np.zeros((n_settings, 1 if couples else n_targets))
+    losses = np.zeros((problem.n_settings, 1 if couples else n_targets))
     mistakes = np.zeros(losses.shape)
 
     def weigh(rows: NDArray[Any]) -> float:
@@ -215,17 +208,16 @@ def count(
         loss = problem.settings[setting].loss
         of_setting = scores[setting * n_targets :][:n_targets]
         outputs = slice(None) if couples else target
+        predicted, expected = of_setting[outputs].T, targets[outputs].T
         with np.errstate(over="ignore"):  # the loss of a score that is finite may be infinite
-            value = loss.value(of_setting[outputs].T, targets[outputs].T)
-            total = weigh(np.asarray(value, np.float64))
-        if math.isnan(total) and np.isnan(value).any():
-            row = int(np.isnan(value).argmax())
-            score, label = of_setting[outputs].T[row], targets[outputs].T[row]
+            values = np.asarray(loss.value(predicted, expected), np.float64)
+            losses[setting, target] = weigh(values)
+        if math.isnan(losses[setting, target]) and np.isnan(values).any():
+            row = int(np.isnan(values).argmax())
             raise TrainingError(
                 f"{place}: the value of {loss.name} is NaN in row {first_row + row}, for score "
-                f"{score} and label {label}; return a number for each finite score"
+                f"{predicted[row]} and label {expected[row]}; return a number for each finite score"
             )
-        losses[setting, target] = total
         if problem.task == "multiclass" and target == 0:
             mistakes[setting] = weigh(problem.classes[of_setting.argmax(axis=0)] != labels[:, 0])
         elif problem.task in ("binary", "multilabel", "ranking"):
@@ -262,18 +254,25 @@ def _histogram(
     return histogram
 
 
-def _not_finite(
+def _finite_settings(
     problem: Problem,
     scores: NDArray[np.float64],
-    culprit: int | None,
+    overflowed: Sequence[int | None],
     place: str,
     first_row: int,
-) -> TrainingError:
-    """Error of settings that have all diverged."""
-    rows = np.flatnonzero(~np.isfinite(scores).all(axis=0))
+) -> NDArray[np.bool_]:
+    """(n_settings,): False for the settings that have diverged; `TrainingError` if all have."""
+    finite = np.isfinite(scores)
+    is_finite = np.asarray(finite.reshape(problem.n_settings, -1).all(axis=1))
+    features = {group: each for group, each in enumerate(overflowed) if each is not None}
+    for group in features:
+        is_finite[group * problem.n_settings // problem.n_groups] = False
+    if is_finite.any():
+        return is_finite
+    rows = np.flatnonzero(~finite.all(axis=0))
     if not len(rows):
-        return TrainingError(f"{place}: {OVERFLOW}", culprit)
-    return TrainingError(
+        raise TrainingError(f"{place}: {OVERFLOW}", next(iter(features.values())))
+    raise TrainingError(
         f"{place}: the score of row {first_row + rows[0]} is not finite, so the weights have "
         f"diverged or a value is too large; {remedy(problem)}"
     )
