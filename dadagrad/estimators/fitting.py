@@ -126,11 +126,12 @@ def restore(source: Any, objects: Mapping[str, Any]) -> FittedState:
     model, arrays = load_with_state(source)
     config = config_of(source, model, objects)
     problem = Problem(config, model.task, model.label_columns, model.n_features)
-    state, earlier = None, None
+    state, place = None, Place()
     if arrays:
-        problem, state, earlier = InitialState(model, config, arrays).begin(problem)
+        problem, start = InitialState(model, config, arrays).begin(problem)
+        state, place = start.state, start.place
+    place = replace(place, steps=model.report.get("steps", 0))
     origin = MemoryDataset((), model.schema, str(model.report.get("data")))
-    place = Place(steps=model.report.get("steps", 0), earlier=earlier)
     names = None
     if not model.feature_space and len(model.names) == model.n_features:
         names = np.array([model.names[column] for column in range(model.n_features)], object)

@@ -21,6 +21,8 @@ from dadagrad.errors import CorruptionError, InputError
 from dadagrad.model.model import Model
 from dadagrad.problem import SCALES, Problem, take_units
 from dadagrad.storage.arrays import AnyArray
+from dadagrad.training.checkpoints.snapshot import Start
+from dadagrad.training.messages import Place
 from dadagrad.training.progressive import HISTOGRAM, SUMS, ProgressiveMetrics
 from dadagrad.training.result import TrainResult
 from dadagrad.training.state import zero_state
@@ -72,11 +74,8 @@ class InitialState:
         columns, any_numbers = self.model.label_columns, not self.model.has_classes
         return with_label_columns(data, columns, n_features, any_numbers=any_numbers)
 
-    def begin(self, problem: Problem) -> tuple[Problem, TrainingState, ProgressiveMetrics | None]:
-        """Return `problem` with the choices of the run before, and its state and metrics.
-
-        The metrics are those of its first pass; None if they were not saved.
-        """
+    def begin(self, problem: Problem) -> tuple[Problem, Start]:
+        """Return `problem` with the choices of the run before, and the start from its state."""
         model = self.model
         # A run changes its state, and others may start from the same.
         arrays = {name: array.copy() for name, array in self.arrays.items()}
@@ -99,7 +98,7 @@ class InitialState:
             t = float(arrays.pop("t")[0])
             if problem.n_features > model.n_features:
                 arrays = _grow(arrays, model.n_features, problem.n_features)
-            return problem, continue_state(problem, arrays, t), earlier
+            return problem, Start(continue_state(problem, arrays, t), Place(earlier=earlier))
         except (KeyError, ValueError, IndexError) as error:
             raise CorruptionError(f"the state of the initial model does not fit: {error}") from None
 

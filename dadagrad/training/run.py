@@ -20,13 +20,12 @@ from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.shards import StoredState
-from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, check_same_data, restore
+from dadagrad.training.checkpoints.snapshot import CheckpointSaver, check_same_data, restore
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.holdout import split_setting, split_share
 from dadagrad.training.initial import InitialModel, InitialState
-from dadagrad.training.messages import Place
 from dadagrad.training.result import TrainResult
 
 __all__ = ["TrainResult", "resume", "train"]
@@ -155,8 +154,8 @@ def train(
     )  # fmt: skip
     start = None
     if initial is not None:
-        run.problem, state, earlier = initial.begin(run.problem)
-        start, config = Start(state, Place(earlier=earlier)), run.problem.config
+        run.problem, start = initial.begin(run.problem)
+        config = run.problem.config
     if checkpoints is not None and CheckpointReader(checkpoints).list():
         raise InputError(
             f"{checkpoints} already holds the checkpoints of a run; go on with it by "
