@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-from dadagrad.config import TrainConfig, make_config
-from dadagrad.data.dataset import IN_MEMORY, Schema
+from dadagrad.config import SETTINGS, TrainConfig, make_config
+from dadagrad.data.dataset import IN_MEMORY, Dataset, Schema
 from dadagrad.data.ingest.ingest import arguments_of, split_options
 from dadagrad.data.views import with_label_columns
 from dadagrad.errors import InputError, OnError
@@ -20,7 +20,7 @@ from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.reader import CheckpointReader
 from dadagrad.training.checkpoints.shards import StoredState
-from dadagrad.training.checkpoints.snapshot import CheckpointSaver, check_same_data, restore
+from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, check_same_data, restore
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.execution import Run, resolve_config
@@ -133,17 +133,19 @@ def train(
     CorruptionError
         A partition is missing or damaged, and `on_error` is "raise"; or all are.
     """
+    _check_folders(checkpoints, save_to)
+    receivers = as_callbacks(callbacks)
     options, settings = split_options(settings)
     holdout, settings = split_setting(holdout, settings)
     resources = Resources(threads, workers, client, memory, trace)
-    given = fields(config) if isinstance(config, TrainConfig) else ()
-    objects = {each.name: getattr(config, each.name) for each in given} | settings
-    initial = None if initial_model is None else InitialState.load(initial_model, objects)
-    if initial is not None and config is None:
-        config = initial.config
-    config = make_config(config, settings, arguments_of(train))
-    if initial is not None:
+    initial = None
+    if initial_model is not None:
+        values = {name: getattr(config, name, None) for name in SETTINGS} | settings
+        initial = InitialState.load(initial_model, values)
         options["like"] = initial.model
+        if config is None:
+            config = initial.config
+    config = make_config(config, settings, arguments_of(train))
     data = resources.dataset(data, on_error, shuffle=config.row_order, **options)
     if initial is not None:
         data = initial.adopt(data)
@@ -156,14 +158,6 @@ def train(
     if initial is not None:
         run.problem, start = initial.begin(run.problem)
         config = run.problem.config
-    if checkpoints is not None and CheckpointReader(checkpoints).list():
-        raise InputError(
-            f"{checkpoints} already holds the checkpoints of a run; go on with it by "
-            "`dadagrad resume`, or choose another folder"
-        )
-    if save_to and checkpoints and absolute(save_to) == absolute(checkpoints):
-        raise InputError("save_to and checkpoints name the same folder; give each its own")
-    receivers = as_callbacks(callbacks)
     # A cluster that is not there, or too little memory, is no beginning of a run.
     with resources.engine(run.readable) as engine:
         run.check(engine.workers(), checkpoints=checkpoints is not None)
@@ -220,8 +214,8 @@ def resume(
     resources = Resources(threads, workers, client, memory, trace)
     snapshot = CheckpointReader(checkpoints).load(read_shards=not resources.on_cluster)
     meta = snapshot.meta
-    data = _given_again(data, "data", meta["data"], checkpoints)
-    holdout = _given_again(holdout, "holdout", meta.get("holdout_data"), checkpoints)
+    data = _data_or_url(data, "data", meta["data"], checkpoints)
+    holdout = _data_or_url(holdout, "holdout", meta.get("holdout_data"), checkpoints)
     objects = {
         "loss": loss,
         "regularizer": regularizer,
@@ -229,13 +223,7 @@ def resume(
         "update": update,
     }
     config = TrainConfig.from_json(meta["config"], objects)
-    schema = Schema.from_json(meta["data"]["schema"])
-    data = resources.dataset(data, shuffle=config.row_order)
-    with suppress(InputError):  # other data, of which the digest tells
-        data = with_label_columns(data, schema.label_columns, schema.n_features)
-    learned = split_share(data, config)[0]
-    check_same_data("data", learned, meta["data"], checkpoints)
-    learned.compare_content(meta.get("content", {}))
+    data = _open_again(data, config, resources, meta, checkpoints)
     skipped = meta.get("skipped")
     if on_error is None or skipped:
         on_error = "raise" if skipped is None else "skip"
@@ -250,16 +238,7 @@ def resume(
         run.problem, start = restore(snapshot, run.problem, checkpoints)
     is_complete = start is not None and start.place.cursor.pass_number >= config.passes
     if start is not None and is_complete and not (config.early_stopping or run.workers_write):
-        if isinstance(start.state, StoredState):
-            start = replace(start, state=start.state.weights_alone(run.problem))
-        run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")
-        watcher = Watcher(seconds_before=start.seconds)
-        result = run.result(run.coordinator(start), True, watcher, checkpoints, start)
-        if save_to is not None:
-            result.save(save_to, keep_state=keep_state)
-        if run.holdout is not None:
-            run.holdout.report(result, run.problem.loss, start.record.losses)
-        return result
+        return _finish_complete(run, start, checkpoints)
     with resources.engine(run.readable) as engine:
         run.check(engine.workers(), checkpoints=True)
         with CheckpointSaver(
@@ -269,16 +248,55 @@ def resume(
             return run.execute(engine, saver, start, receivers)
 
 
-def _given_again(given: Any, name: str, described: Any, checkpoints: str) -> Any:
-    """Return the data of a run under a `name`, by default at the URL that its checkpoints have.
+def _check_folders(checkpoints: str | None, save_to: str | None) -> None:
+    """Refuse folders of a new run that are taken, before its data is read."""
+    if checkpoints is not None and CheckpointReader(checkpoints).list():
+        raise InputError(
+            f"{checkpoints} already holds the checkpoints of a run; go on with it by "
+            "`dadagrad resume`, or choose another folder"
+        )
+    if save_to and checkpoints and absolute(save_to) == absolute(checkpoints):
+        raise InputError("save_to and checkpoints name the same folder; give each its own")
 
-    Raises `InputError` if they were in memory.
+
+def _data_or_url(data: Any, name: str, described: Any, checkpoints: str) -> Any:
+    """Return the `data` that `resume` was called with, by default the URL in the checkpoints.
+
+    `name` is that of the parameter. Raises `InputError` if the run had the data in memory.
     """
-    if given is not None or described is None:
-        return given
+    if data is not None or described is None:
+        return data
     if described["url"] == IN_MEMORY:
         raise InputError(
             f"the run at {checkpoints} was started with {name} in memory; give the same {name} "
             "again to go on with it"
         )
     return described["url"]
+
+
+def _open_again(
+    data: Any, config: TrainConfig, resources: Resources, meta: dict[str, Any], checkpoints: str
+) -> Dataset:
+    """Open the data of a run; `InputError` if it is not the data that `meta` describes."""
+    schema = Schema.from_json(meta["data"]["schema"])
+    dataset = resources.dataset(data, shuffle=config.row_order)
+    with suppress(InputError):  # other data, of which the digest tells
+        dataset = with_label_columns(dataset, schema.label_columns, schema.n_features)
+    learned = split_share(dataset, config)[0]
+    check_same_data("data", learned, meta["data"], checkpoints)
+    learned.compare_content(meta.get("content", {}))
+    return dataset
+
+
+def _finish_complete(run: Run, start: Start, checkpoints: str) -> TrainResult:
+    """Return the result of a run that is complete at `start`; save and measure it, if wanted."""
+    if isinstance(start.state, StoredState):
+        start = replace(start, state=start.state.weights_alone(run.problem))
+    run.messages(f"the run at {checkpoints} is complete: there is nothing to resume")
+    watcher = Watcher(seconds_before=start.seconds)
+    result = run.result(run.coordinator(start), True, watcher, checkpoints, start)
+    if run.save_to is not None:
+        result.save(run.save_to, keep_state=run.keep_state)
+    if run.holdout is not None:
+        run.holdout.report(result, run.problem.loss, start.record.losses)
+    return result

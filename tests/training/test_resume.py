@@ -147,8 +147,9 @@ def test_a_run_is_gone_on_with_from_its_folder_and_data_alone(tmp_path):
     with pytest.raises(InputError, match=r"no checkpoint at .*the folder has no run"):
         resume(folder)
     first = train(data, config, checkpoints=folder)
-    with pytest.raises(InputError, match=r"already holds the checkpoints of a run.*resume"):
-        train(data, config, checkpoints=folder)
+    for again in (data, "no-data-is-read.csv"):
+        with pytest.raises(InputError, match=r"already holds the checkpoints of a run.*resume"):
+            train(again, config, checkpoints=folder)
     with pytest.raises(InputError, match=r"not what the run at .* was started with.*digest"):
         resume(folder, data=make_data(seed=1))
     with pytest.raises(InputError, match="data in memory; give the same data again"):
