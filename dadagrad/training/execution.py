@@ -32,7 +32,14 @@ from dadagrad.training.holdout import split_holdout
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.estimate import Estimate, estimate_run
 from dadagrad.training.memory.workers import WorkerMemory, stays_on_workers
-from dadagrad.training.result import TrainResult, make_model, make_report, write_result
+from dadagrad.training.progressive import best_setting
+from dadagrad.training.result import (
+    TrainResult,
+    make_model,
+    make_report,
+    model_of_setting,
+    write_result,
+)
 from dadagrad.training.schedule import auto_batch_size, auto_streams, make_schedule, n_prefetched
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS, Cursor
 from dadagrad.training.state import zero_state
@@ -135,8 +142,7 @@ class Run:
 
     @property
     def _stays_on_workers(self) -> bool:
-        on_cluster, problem = self.resources.on_cluster, self.problem
-        return on_cluster and problem.online and stays_on_workers(problem)
+        return self.resources.on_cluster and self.problem.online and stays_on_workers(self.problem)
 
     def estimate(self, workers: Sequence[WorkerMemory], *, checkpoints: bool) -> Estimate:
         """Estimate the memory and the traffic of the run."""
@@ -258,8 +264,7 @@ class Run:
         if engine.loader is None:  # the workers read from now on
             loader.clear()
             POOL.release()
-        seconds = time.perf_counter() - begun
-        return Start(zero_state(self.problem), seconds=seconds)
+        return Start(zero_state(self.problem), seconds=time.perf_counter() - begun)
 
     def _check_order(self, loader: Loader) -> None:
         """Warn if the rows of the first partition are sorted by label; the run reads it next."""
@@ -284,8 +289,8 @@ class Run:
             cursor = coordinator.place.cursor
             passes = cursor.pass_number
             if cursor.round == 0 and passes > len(losses):
-                report = make_report(coordinator, self.readable, False, 1.0)
-                model = make_model(self.problem, coordinator.state, self.readable, report)
+                best = best_setting(coordinator.place.passes)
+                model = model_of_setting(coordinator, self.readable, best)
                 losses.append(float(self.holdout.measure(model, self.problem.loss)["loss"]))
                 self.messages(f"pass {passes}: loss {losses[-1]:.5g} on the holdout")
                 if losses[-1] == min(losses):

@@ -180,6 +180,14 @@ def make_model(
     )
 
 
+def model_of_setting(coordinator: Coordinator, data: Dataset, setting: int) -> Model:
+    """The calibrated model of a setting between two passes, to be measured."""
+    problem, place = coordinator.problem, coordinator.place
+    calibration = calibrate(problem, place.passes, setting, earlier=place.earlier)
+    report = {"best": setting, "calibration": describe(calibration)}
+    return make_model(problem, coordinator.state, data, report)
+
+
 def make_report(
     coordinator: Coordinator,
     data: Dataset,
@@ -192,28 +200,8 @@ def make_report(
     The model is that after `n_passes`, by default after all.
     """
     metrics, problem, place = coordinator.metrics, coordinator.problem, coordinator.place
-    passes = place.passes
-    first = passes[0] if passes else metrics
-    best = best_setting(passes)
-
-    def measured(rows: ProgressiveMetrics, setting: int, prefix: str = "") -> dict[str, Any]:
-        """Mean loss and error of some rows, None without any; a regression has no error."""
-        if not rows.weight:
-            return {f"{prefix}loss": None, f"{prefix}error": None}
-        error = None if problem.task == "regression" else float(rows.mean_error()[setting])
-        return {f"{prefix}loss": float(rows.mean_loss()[setting]), f"{prefix}error": error}
-
-    settings = [
-        {
-            "step_size": setting.step_size if problem.config.update.has_step_size else None,
-            "l1": setting.config.l1,
-            "l2": setting.config.l2,
-            **measured(first, number, "progressive_"),
-        }
-        for number, setting in enumerate(problem.settings)
-    ]
-    for diverged in np.flatnonzero(~np.isfinite(metrics.loss)).tolist():
-        settings[diverged] |= {"progressive_loss": None, "progressive_error": None}
+    passes, first = place.passes, coordinator.first_metrics
+    settings, best = report_settings(coordinator), best_setting(passes)
     return {
         "rows": metrics.rows,
         "steps": place.steps,
@@ -221,9 +209,10 @@ def make_report(
         "seconds": seconds,
         "rows_per_second": metrics.rows / seconds,
         "nnz_per_second": metrics.entries / seconds,
-        **measured(first, best, "progressive_"),
+        **_mean_metrics(problem, first, best, "progressive_"),
         "by_pass": [
-            {"rows": each.rows, "nnz": each.entries, **measured(each, best)} for each in passes
+            {"rows": each.rows, "nnz": each.entries, **_mean_metrics(problem, each, best)}
+            for each in passes
         ],
         "features": problem.n_features,
         "outputs": problem.n_targets,
@@ -241,6 +230,33 @@ def make_report(
             calibrate(problem, passes[:n_passes] or [first], best, earlier=place.earlier)
         ),
     }
+
+
+def report_settings(coordinator: Coordinator) -> list[dict[str, Any]]:
+    """Step size, l1, l2 and progressive metrics of each setting of a run; plain JSON."""
+    problem, first = coordinator.problem, coordinator.first_metrics
+    settings = [
+        {
+            "step_size": setting.step_size if problem.config.update.has_step_size else None,
+            "l1": setting.config.l1,
+            "l2": setting.config.l2,
+            **_mean_metrics(problem, first, number, "progressive_"),
+        }
+        for number, setting in enumerate(problem.settings)
+    ]
+    for diverged in np.flatnonzero(~np.isfinite(coordinator.metrics.loss)).tolist():
+        settings[diverged] |= {"progressive_loss": None, "progressive_error": None}
+    return settings
+
+
+def _mean_metrics(
+    problem: Problem, metrics: ProgressiveMetrics, setting: int, prefix: str = ""
+) -> dict[str, float | None]:
+    """Mean loss and error of some rows, None without any; a regression has no error."""
+    if not metrics.weight:
+        return {f"{prefix}loss": None, f"{prefix}error": None}
+    error = None if problem.task == "regression" else float(metrics.mean_error()[setting])
+    return {f"{prefix}loss": float(metrics.mean_loss()[setting]), f"{prefix}error": error}
 
 
 def calibrate(

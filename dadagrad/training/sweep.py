@@ -36,7 +36,7 @@ from dadagrad.training.engines.warm_up import warm_up
 from dadagrad.training.execution import Run, resolve_config
 from dadagrad.training.holdout import split_setting
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
-from dadagrad.training.result import TrainResult, calibrate, make_model, make_report
+from dadagrad.training.result import TrainResult, model_of_setting, report_settings
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
@@ -200,18 +200,18 @@ class _Sweep:
         for stop in (*_stops(run), None):
             if stop is not None and run.problem.n_settings == 1:
                 continue  # nothing to drop; and the state of one setting may stay on workers
-            before = start.place.passes[0] if start.place.passes else None
+            before = start.place.passes[:1]
             coordinator, complete = run.learn(self._engine, start, self.watcher, stop=stop)
-            passes = coordinator.place.passes
-            first = passes[0] if passes else coordinator.metrics
-            learned = first if before is None else first - before
+            learned = coordinator.first_metrics
+            if before:
+                learned = learned - before[0]
             with np.errstate(invalid="ignore"):  # infinite losses of settings that diverged
                 sums = learned.mistakes if self._compares_errors else learned.loss
                 values = np.where(np.isfinite(coordinator.metrics.loss), sums, np.inf)
             self._record(coordinator)
-            if not complete:
+            if not complete or stop is None:
                 break
-            start = self._drop(coordinator, values, stop)
+            start = self._drop(coordinator, values)
         return self._finish(coordinator, values, complete)
 
     @property
@@ -220,15 +220,13 @@ class _Sweep:
 
     def _record(self, coordinator: Coordinator) -> None:
         """Note the progressive metrics of the first pass in the table."""
-        report = make_report(coordinator, self._run.readable, False, 1.0)
-        for number, setting in zip(self._numbers, report["settings"], strict=True):
+        rows = coordinator.metrics.rows
+        for number, setting in zip(self._numbers, report_settings(coordinator), strict=True):
             measured = {name: setting[name] for name in ("progressive_loss", "progressive_error")}
-            self._table[number] |= {"rows": report["rows"], **measured}
+            self._table[number] |= {"rows": rows, **measured}
 
-    def _drop(
-        self, coordinator: Coordinator, values: NDArray[np.float64], stop: Cursor | None
-    ) -> Start:
-        """Drop the worse half of the rivals before the end of a run.
+    def _drop(self, coordinator: Coordinator, values: NDArray[np.float64]) -> Start:
+        """Drop the worse half of the rivals; return the start of the others.
 
         Rivals are the settings of one pair of penalties, or else all, if more than `PATH` are left.
         """
@@ -241,7 +239,7 @@ class _Sweep:
             groups, fewest = [list(range(len(groups)))], PATH
         remaining: list[int] = []
         for places in groups:
-            n_kept = len(places) if stop is None else max((len(places) + 1) // 2, fewest)
+            n_kept = max((len(places) + 1) // 2, fewest)
             remaining += sorted(places, key=lambda place: values[place])[:n_kept]
         remaining.sort()
         dropped = [number for place, number in enumerate(self._numbers) if place not in remaining]
@@ -281,9 +279,7 @@ class _Sweep:
             if run.holdout is None:
                 entry["nonzeros"] = int(counts[place])
             else:
-                calibration = describe(calibrate(problem, coordinator.place.passes, place))
-                report = {"best": place, "calibration": calibration}
-                model = make_model(problem, coordinator.state, run.readable, report)
+                model = model_of_setting(coordinator, run.readable, place)
                 entry["nonzeros"] = int(np.count_nonzero(model.weights))
                 measured = run.holdout.measure(model, problem.settings[place].loss, curves=True)
                 holdouts[place] = measured

@@ -130,6 +130,11 @@ class Coordinator:
         """Metrics of all passes so far."""
         return sum(self.place.passes, start=ProgressiveMetrics.zero(self.problem))
 
+    @property
+    def first_metrics(self) -> ProgressiveMetrics:
+        """Metrics of the first pass so far, all rows of which are new."""
+        return self.place.passes[0] if self.place.passes else self.metrics
+
     def handle(self, event: Event) -> list[Instruction]:
         """Take note of `event`; the next instructions."""
         if self._finished:
