@@ -122,7 +122,7 @@ class Preconditioner(Named, ABC):
         `start` is the first point of an iteration. Outputs that the regularizer does not couple
         are solved one by one; all `arrays` have the outputs as their first axis.
         """
-        rest, l2 = regularizer.split_l2()
+        without_l2, l2 = regularizer.split_l2()
         ridge = scale * l2
         if ridge > 0.0:
             # With l2, scale phi(w) + 1/2 |w - c|_H^2 is, but for a constant, what the rest of phi
@@ -131,42 +131,56 @@ class Preconditioner(Named, ABC):
             if shrunk is None:
                 ridge = 0.0
             else:
-                regularizer, center = rest, shrunk
+                regularizer, center = without_l2, shrunk
         if regularizer.is_zero:
             return center
-
-        def solve_outputs(outputs: slice) -> Array:
-            middle, begin = center[:, outputs], None if start is None else start[:, outputs]
-            if regularizer.couples == "nothing" and (form := self.factor(arrays, outputs.start)):
-                base, factor = form
-                weights = minimise_dual(
-                    regularizer, middle, scale, base=base + ridge, factor=factor, start=begin
-                )
-                if weights is not None:
-                    return weights
-            slices = {key: array[outputs] for key, array in arrays.items()}
-
-            def solve(vector: Array) -> Array:
-                solved = None
-                if ridge > 0.0:
-                    solved = self.apply(slices, vector, lambda values: 1.0 / (values + ridge))
-                return self.solve(slices, vector) if solved is None else solved
-
-            return minimise(
-                regularizer,
-                middle,
-                scale,
-                multiply=lambda vector: self.multiply(slices, vector) + ridge * vector,
-                solve=solve,
-                majorant=self.majorant(slices) + ridge,
-                start=begin,
-            )
-
         n_outputs = center.shape[1]
-        if regularizer.couples == "outputs":
-            return solve_outputs(slice(0, n_outputs))
-        alone = [solve_outputs(slice(k, k + 1)) for k in range(n_outputs)]
-        return np.concatenate(alone, axis=1)
+        n_together = n_outputs if regularizer.couples == "outputs" else 1
+        weights = []
+        for first in range(0, n_outputs, n_together):
+            outputs = slice(first, first + n_together)
+            of_outputs = {name: array[outputs] for name, array in arrays.items()}
+            begin = None if start is None else start[:, outputs]
+            weights.append(
+                self._prox_in_ridge(
+                    of_outputs, ridge, regularizer, center[:, outputs], scale, begin
+                )
+            )
+        return np.concatenate(weights, axis=1)
+
+    def _prox_in_ridge(
+        self,
+        arrays: Arrays,
+        ridge: float,
+        regularizer: Regularizer,
+        center: Array,
+        scale: float,
+        start: Array | None,
+    ) -> Array:
+        """`prox` in H + ridge I, of outputs that are solved together."""
+        if regularizer.couples == "nothing" and (form := self.factor(arrays, 0)):
+            base, factor = form
+            weights = minimise_dual(
+                regularizer, center, scale, base=base + ridge, factor=factor, start=start
+            )
+            if weights is not None:
+                return weights
+
+        def solve(vector: Array) -> Array:
+            solved = None
+            if ridge > 0.0:
+                solved = self.apply(arrays, vector, lambda values: 1.0 / (values + ridge))
+            return self.solve(arrays, vector) if solved is None else solved
+
+        return minimise(
+            regularizer,
+            center,
+            scale,
+            multiply=lambda vector: self.multiply(arrays, vector) + ridge * vector,
+            solve=solve,
+            majorant=self.majorant(arrays) + ridge,
+            start=start,
+        )
 
 
 PRECONDITIONERS: Registry[Preconditioner] = Registry("preconditioner", Preconditioner)  # type: ignore[type-abstract]
