@@ -273,7 +273,7 @@ Callbacks: TypeAlias = _Receiver | Iterable[_Receiver]
 class _RoundFunction(Callback):
     """Function as a callback."""
 
-    function: Callable[[RoundEvent], object] = field()
+    function: Callable[[RoundEvent], object]
 
     def on_round(self, event: RoundEvent) -> None:
         self.function(event)
@@ -281,21 +281,22 @@ class _RoundFunction(Callback):
 
 def as_callbacks(items: Callbacks | None) -> list[Callback]:
     """Return objects for callbacks; `InputError` for what is none."""
-    callbacks: list[Callback] = []
-    given: Iterable[Any] = () if items is None else [items]
-    if isinstance(items, Iterable) and not isinstance(items, Callback) and not callable(items):
-        given = items
-    for each in given:
-        if isinstance(each, Callback):
-            callbacks.append(each)
-        elif callable(each) and not isinstance(each, type):
-            callbacks.append(_RoundFunction(each))
-        else:
-            raise InputError(
-                f"callbacks has {each!r}; give objects of dadagrad.Callback, or functions of the "
-                "event at the end of a round"
-            )
-    return callbacks
+    if items is None:
+        return []
+    if isinstance(items, Callback) or callable(items) or not isinstance(items, Iterable):
+        return [_as_callback(items)]
+    return list(map(_as_callback, items))
+
+
+def _as_callback(item: Any) -> Callback:
+    if isinstance(item, Callback):
+        return item
+    if callable(item) and not isinstance(item, type):
+        return _RoundFunction(item)
+    raise InputError(
+        f"callbacks has {item!r}; give objects of dadagrad.Callback, or functions of the event at "
+        "the end of a round"
+    )
 
 
 SPACING = 32
