@@ -34,7 +34,7 @@ class Engine(ABC):
     client: Any = None
     loader: Loader | None = None
     threads: int = 1
-    trace: Trace = Trace()
+    trace: Trace
 
     @abstractmethod
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:

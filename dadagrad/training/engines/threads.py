@@ -17,6 +17,7 @@ from dadagrad.kernels.parallel import threaded
 from dadagrad.storage.memory import check_addresses
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
+from dadagrad.training.engines.trace import Trace
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.messages import (
     Close,
@@ -41,6 +42,7 @@ class LocalEngine(Engine):
     def __init__(self, data: Dataset, threads: int) -> None:
         self._data = data
         self.threads = threads
+        self.trace = Trace()
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self.loader: Loader = Loader(data)
         self._rows: dict[int, Rows] = {}

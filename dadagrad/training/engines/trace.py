@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ class Measured:
         self._keep = keep
         self._lock = threading.Lock()
         self.tasks: list[Task] = []
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -65,7 +65,7 @@ class Measured:
         """Add measured tasks, also of another process."""
         with self._lock:
             for task in tasks:
-                self._seconds[task.name] += task.seconds  # type: ignore[assignment]
+                self._seconds[task.name] += task.seconds
             if self._keep:
                 self.tasks += tasks
 

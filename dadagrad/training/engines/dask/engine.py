@@ -27,6 +27,7 @@ from dadagrad.training.engines import Engine
 from dadagrad.training.engines.dask.batches import BatchDriver
 from dadagrad.training.engines.dask.driver import DaskDriver
 from dadagrad.training.engines.dask.streams.driver import StreamDriver
+from dadagrad.training.engines.trace import Trace
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.memory.workers import WorkerMemory, threads_of_worker, workers_of
 
@@ -55,6 +56,7 @@ class DaskEngine(Engine):
 
     def __init__(self, client: Client, data: Dataset) -> None:
         self.client = client
+        self.trace = Trace()
         self.threads = sum(worker.threads for worker in self.workers())
         self._data = data
 
