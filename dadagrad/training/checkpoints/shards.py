@@ -45,8 +45,8 @@ def join_shards(arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         match = _NAME.fullmatch(name)
         parts[match[2] if match else name].append(arrays[name])
     return {
-        name: some[0] if len(some) == 1 else np.concatenate(some, axis=1)
-        for name, some in parts.items()
+        name: of_shards[0] if len(of_shards) == 1 else np.concatenate(of_shards, axis=1)
+        for name, of_shards in parts.items()
     }
 
 

@@ -106,9 +106,9 @@ class Placement:
         for each in computes:
             by_worker[self._home.get(each.slices[0].reading)].append(each)
         return [
-            (worker, group)
-            for worker, some in by_worker.items()
-            for group in self._split(worker, some, -(-self._tasks * len(some) // len(computes)))
+            (worker, task)
+            for worker, group in by_worker.items()
+            for task in self._split(worker, group, -(-self._tasks * len(group) // len(computes)))
         ]
 
     def reading_groups(self, opens: Iterable[Open]) -> list[tuple[str | None, list[Open]]]:
@@ -120,9 +120,9 @@ class Placement:
         for each in opens:
             by_need[self._home.get(each.reading), each.needed_at].append(each)
         return [
-            (worker, group)
-            for (worker, _), some in by_need.items()
-            for group in self._split(worker, some, len(some))
+            (worker, task)
+            for (worker, _), group in by_need.items()
+            for task in self._split(worker, group, len(group))
         ]
 
     def _split(self, worker: str | None, items: list[T], n_max: int) -> list[list[T]]:

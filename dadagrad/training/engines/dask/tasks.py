@@ -60,7 +60,7 @@ class Job:
                 f"the worker has dadagrad {__version__}, and the run is of {self.release}; "
                 "install the same release there as here"
             )
-        load = partial(partitions().load, *self._reading(partition, measured))
+        load = partial(partition_cache().load, *self._reading(partition, measured))
         if isinstance(self.data, SkippingDataset):
             # The replacement of a skipped partition is not cached: other runs do not want it.
             return self.data.guarded(partition, load)
@@ -68,12 +68,12 @@ class Job:
 
     def read_ahead(self, partition: int, measured: Measured) -> None:
         """Begin to read a partition that will be wanted."""
-        partitions().read_ahead(*self._reading(partition, measured))
+        partition_cache().read_ahead(*self._reading(partition, measured))
 
     def done_with(self, slice_: Slice) -> None:
         """Let go of the partition of a slice if it was the last of the run."""
         if slice_.final:
-            partitions().drop((self.digest, slice_.partition))
+            partition_cache().drop((self.digest, slice_.partition))
 
     def reply(self, partitions: Iterable[int], results: Iterable[Any], **others: Any) -> Reply:
         """Return the reply of a task with the numbers of its `partitions`; see `Reply`."""
@@ -142,7 +142,7 @@ async def prepare(problem: Problem) -> None:
     await asyncio.to_thread(compile_kernels, problem, logger.info)
 
 
-def partitions() -> PartitionCache:
+def partition_cache() -> PartitionCache:
     """Return the cache of this worker, whose size depends on its memory at the first call."""
     global _cache
     with _lock:
