@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,8 +147,8 @@ class SharedFeatures:
     `pull` copies the numbers of increasing feature ids. `partial` is False: it has all features.
     """
 
+    partial: ClassVar[bool] = False
     pull: Callable[[NDArray[np.int64]], Input]
-    partial: bool = False
 
     def read(
         self, vocabulary: NDArray[np.int64], touched: NDArray[np.int32] | None
