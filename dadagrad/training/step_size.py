@@ -201,11 +201,10 @@ def _try(
     step_size: float | None = None
     average = False
     for before, counted, n_left in _stages(importance, problem.compiled):
-        parts = [
-            (part, as_batch(part, importance[each]))
-            for each in (before, counted)
-            for part in [rows.slice(each.start, each.stop)]
-        ]
+        parts = []
+        for each in (before, counted):
+            part = rows.slice(each.start, each.stop)
+            parts.append((part, as_batch(part, importance[each])))
         results: list[list[tuple[float, NDArray[np.float64]]]] = [[] for _ in rivals]
 
         def learn(number: int) -> None:
