@@ -411,15 +411,14 @@ def _slopes_of_outputs(targets, user_slope, step, scores, slopes):
 class Work(NamedTuple):
     """The state of one group of outputs, and memory for one row.
 
-    `longest` is that of `longest_row`.
-
-    Dual averaging and FTRL work on `couples`: both sums of a weight move as one complex number.
+    `longest` is that of `longest_row`. Dual averaging and FTRL work on `complex_pairs`: both sums
+    of a weight move as one complex number.
 
     Attributes
     ----------
     pairs : (n_local, 2 * width) float32 or float64
         The state, both sums of each output side by side.
-    couples : (n_local * width,) complex
+    complex_pairs : (n_local * width,) complex
         The same memory.
     last_update : (n_local,) or (0,) float64
     averages : (n_local * width,) or (0,)
@@ -438,7 +437,7 @@ class Work(NamedTuple):
     """
 
     pairs: NDArray[np.floating]
-    couples: NDArray[np.complexfloating]
+    complex_pairs: NDArray[np.complexfloating]
     last_update: NDArray[np.float64]
     averages: NDArray[np.floating]
     intercept: NDArray[np.float64]
@@ -703,13 +702,13 @@ def _dual_score(work, settings, fixed, step, k, width):
     The surplus of ``step.xs`` over ``step.ids`` meets sums of 0, whose weights are 0.
     """
     ids, xs = step.ids, step.xs
-    couples, weights, terms = work.couples, work.weights[k], work.terms
+    complex_pairs, weights, terms = work.complex_pairs, work.weights[k], work.terms
     gathered, sums = work.gathered[k], work.sums[k]
     last = np.uint64(len(xs) - LANES)
     for j in range(LANES):
         gathered[last + np.uint64(j)] = 0.0
     for j in range(len(ids)):
-        gathered[j] = couples[_place(ids[j], width, k)]
+        gathered[j] = complex_pairs[_place(ids[j], width, k)]
     for j in range(len(xs)):
         weights[j] = _dual_weight(sums[2 * j], sums[2 * j + 1], settings, fixed)
         terms[j] = weights[j] * xs[j]
@@ -754,7 +753,7 @@ def _dual_move(work, hyperparameters, targets, step, slope, k):
 def _dual_learn(work, hyperparameters, step, slope, move, k, width):
     """Add ``move * x`` to the sums that `_dual_score` kept, and the squares of ``slope * x``."""
     ids, xs = step.ids, step.xs
-    couples, weights = work.couples, work.weights[k]
+    complex_pairs, weights = work.complex_pairs, work.weights[k]
     gathered, sums = work.gathered[k], work.sums[k]
     real = sums.dtype.type
     slope, move = real(slope * step.scale), real(move * step.scale)
@@ -776,7 +775,7 @@ def _dual_learn(work, hyperparameters, step, slope, move, k, width):
         _dual_average(work, hyperparameters, step, k, width)
     else:
         for j in range(len(ids)):
-            couples[_place(ids[j], width, k)] = gathered[j]
+            complex_pairs[_place(ids[j], width, k)] = gathered[j]
 
 
 @_inlined
@@ -790,11 +789,11 @@ def _dual_average(work, hyperparameters, step, k, width):
     for j in range(len(xs)):
         weight = _dual_weight(sums[2 * j], sums[2 * j + 1], settings, fixed)
         terms[j] = count * (weight - weights[j])
-    couples, gathered = work.couples, work.gathered[k]
+    complex_pairs, gathered = work.complex_pairs, work.gathered[k]
     for j in range(len(ids)):
         place = _place(ids[j], width, k)
         averages[place] += terms[j]
-        couples[place] = gathered[j]
+        complex_pairs[place] = gathered[j]
 
 
 @_inlined
@@ -910,7 +909,7 @@ def apply_dual(state, averages, hyperparameters, t, gradient, squares):
 
 # Mirror descent: the weights themselves are the state. A feature that no row touches only
 # shrinks, in closed form, so it is settled when it is next looked at: `last_update` holds the t up
-# to which its weights are valid. `settings` of a bundle are (eta, l1, l2).
+# to which its weights are valid. `settings` of a group are (eta, l1, l2).
 
 
 @_inlined
@@ -1254,8 +1253,8 @@ def _merge_streams(
                     primary = _shrink(primary, squares, gap, settings, delta)
                     primary = min(max(primary, low), high)
                 elif share < 1.0 and (l1 > 0.0 or l2 > 0.0):
-                    moment, end = begun + share * whole, begun + whole
-                    primary = _at_time(primary, squares, moment, end, settings, delta)
+                    own_time, end = begun + share * whole, begun + whole
+                    primary = _at_time(primary, squares, own_time, end, settings, delta)
                 if averaged:
                     before = base[feature, m]
                     moved = _weight_of(primary, squares, free, fixed, shrinks_lazily)
@@ -1300,15 +1299,15 @@ def _add_change(after, before, sums):
 
 
 @_inlined
-def _at_time(dual, squares, moment, end, settings, delta):
-    """The dual sum whose weight at `end` is that of `dual` at `moment`."""
+def _at_time(dual, squares, t, end, settings, delta):
+    """The dual sum whose weight at `end` is that of `dual` at `t`."""
     eta, l1, l2 = settings
-    over = abs(dual) - moment * l1
+    over = abs(dual) - t * l1
     if over > 0.0:
         curvature = delta + np.sqrt(squares)
-        over *= (curvature + eta * end * l2) / (curvature + eta * moment * l2)
+        over *= (curvature + eta * end * l2) / (curvature + eta * t * l2)
         return np.copysign(over + end * l1, dual)
-    return dual * end / moment if moment > 0.0 else dual
+    return dual * end / t if t > 0.0 else dual
 
 
 def settle_streams(
