@@ -332,5 +332,5 @@ def unpack(packed: NDArray[Any], dtype: type[np.signedinteger[Any]]) -> NDArray[
 
 
 def packed_bytes(touched: float, n_local: int) -> float:
-    """About what so many positions in a vocabulary take when they travel."""
+    """The approximate bytes of so many packed positions in a vocabulary."""
     return min(2.0 * touched, n_local / 8)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 Spread: TypeAlias = Callable[[Callable[[int], None], int], None]
-"""Calls a function with each number below another one, in any order; returns after the last.
-"""
+"""Calls a function with each number below another one, in any order; returns after the last."""
 
 
 def available_cores() -> int:

@@ -25,7 +25,7 @@ class RemoteChange:
     Attributes
     ----------
     key : str
-        Their name for the change.
+        Name of the change on the workers.
     content : State
         The intercept and the t of the stream, without features.
     """
@@ -42,10 +42,12 @@ class Place:
     ----------
     cursor : Cursor
         Passes that are complete, and rounds of the next pass.
+    steps : int
+        Steps so far, in all passes.
     passes : tuple of ProgressiveMetrics
-        Those of each pass so far; all rows were new in the first alone.
+        Metrics of each pass so far; only the rows of the first pass were new.
     earlier : ProgressiveMetrics or None
-        Those of the first passes of the runs before, from whose state this one went on: they
+        Metrics of the first passes of earlier runs, from whose state this run went on. Their scores
         calibrate, too.
     """
 

@@ -36,7 +36,8 @@ from dadagrad.training.step_size import first_rows
 from dadagrad.training.worker.partition_reader import Loader
 
 MAX_PARTITIONS = 2
-"""Partitions that are measured at most: the run reads them first, and keeps them until then."""
+"""Partitions that are measured at most. The run learns from the same ones first, so they stay in
+memory until it begins."""
 
 MAX_ROWS, MAX_ENTRIES = 16_384, 1 << 18
 """Rows and non-zeros that are measured at most, but at least one row."""

@@ -1,7 +1,7 @@
 """Domains: phi is 0 inside and infinite outside, so the prox is a projection in the metric.
 
-`value` takes a point for inside that rounding has put up to 1e-9 (relative to the domain's size)
-outside. No prox of a domain depends on scale.
+`value` allows for rounding: a point outside by up to 1e-9 of the domain's size counts as inside. No
+prox of a domain depends on scale.
 
 **Where the curvature is 0** on the simplex. A weight without curvature may move for free, so the
 others go to their best, [center]_+, and what they leave of the total is shared equally by those

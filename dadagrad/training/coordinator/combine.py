@@ -47,9 +47,10 @@ class Progress:
 
 
 class Combination(ABC):
-    """Gives a slice what it is worked on with, and changes the state at the end of a round.
+    """The input of the work on each slice, and the change of the state at the end of a round.
 
-    With `gives_stretches`, that is for all slices of a stretch, whose partitions need not be open.
+    With `gives_stretches`, the input is for all slices of a stretch, whose partitions need not be
+    open.
     """
 
     gives_stretches: ClassVar[bool] = False
@@ -59,11 +60,11 @@ class Combination(ABC):
         """The input of the next slice."""
 
     def take(self, stretch: Progress, result: Result) -> None:
-        """Take note of the result of that slice."""
+        """Take note of the result of the slice in work."""
         stretch.change = result.change
 
     def merges(self, stretches: list[Progress]) -> Sequence[Merge | MergeRemotely]:
-        """Changes of the state that any threads may make before `finish`, each of its features."""
+        """Changes of the state, each of other features, for any threads to make before `finish`."""
         return []
 
     @abstractmethod

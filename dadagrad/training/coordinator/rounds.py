@@ -10,9 +10,9 @@ from dadagrad.training.messages import Open
 from dadagrad.training.schedule.base import Round, Slice
 
 MAX_AHEAD = 2_000
-"""Rounds that are looked at for partitions to open ahead of their use: a partition that gives rows
-to more of them leaves time enough, and as many rounds as metadata may declare would fill the
-memory."""
+"""Rounds ahead of the present one that are searched for partitions to open. A partition that gives
+rows to more rounds leaves time enough to read the next one; and metadata may declare so many rounds
+that a list of all would fill the memory."""
 
 
 class RoundQueue:

@@ -37,13 +37,13 @@ from typing import NamedTuple, TypeAlias
 from dadagrad.training.schedule.base import Schedule, Slice, Stretch
 
 CLOSE = Fraction(2, 5)
-"""A group's rows may end two fifths of their number from their place. Were it half, a round could
-lose all rows to its neighbours; only the last of a pass can, which may be shorter than the one
-before."""
+"""A round ends with a partition that ends close to the planned end of a group's rows: at most this
+share of these rows away. With one half, a round could lose all its rows to its neighbours; with two
+fifths only the last of a pass can, which may be shorter than the one before."""
 
 ALONE_SHARE, MIN_ROWS_ALONE, MAX_ROWS_ALONE = 0.02, 8_192, 262_144
-"""Share of the first pass that one stream learns from alone, and the rows of it at least and at
-most: rows at least because less data is no work for streams, at most because all threads wait."""
+"""Share of the first pass from which one stream learns alone, and the bounds of these rows: less
+data is no work for several streams, and while one learns alone, all other threads wait."""
 
 MIN_GROUPS, GROUP = 16, 4
 """Groups at least, if there are as many streams; streams of a group at most, if there are more."""
