@@ -38,24 +38,25 @@ def memory_shortage(
 
     `memory` is what the run may take in this process; None stands for the free memory.
     """
-    needed, worker = estimate.process["total"], estimate.worker
-    if needed > (memory or _UNCHECKED_BYTES):
-        limit = memory or free_memory()
-        if needed > limit:
-            parts = estimate.process
-            largest = sorted(parts.keys() - {"total"}, key=lambda name: (-parts[name], name))[:2]
-            sizes = ", ".join(f"{PARTS[name]} {decimal(parts[name])}" for name in largest)
-            return (
-                f"training takes up to {decimal(needed)} of memory here ({sizes}; "
-                f"{problem.n_features:,} features, {problem.n_outputs} output(s)), and "
-                f"{decimal(limit)} are {'allowed' if memory else 'free'}: "
-                + ", or ".join(_advice(parts, problem, limit))
-            )
-    if worker is not None and worker["limit"] is not None:
-        minimum = (worker["total"] or 0) - (worker["cache"] or 0)
-        if minimum > usable_share() * worker["limit"]:
-            return _worker_shortage(worker, minimum, workers)
-    return None
+    shortage = _local_shortage(estimate.process, problem, memory)
+    return shortage or _worker_shortage(estimate.worker, workers)
+
+
+def _local_shortage(needed: dict[str, int], problem: Problem, memory: int | None) -> str | None:
+    total = needed["total"]
+    if total <= (memory or _UNCHECKED_BYTES):
+        return None
+    limit = memory or free_memory()
+    if total <= limit:
+        return None
+    largest = sorted(needed.keys() - {"total"}, key=lambda name: (-needed[name], name))[:2]
+    sizes = ", ".join(f"{PARTS[name]} {decimal(needed[name])}" for name in largest)
+    return (
+        f"training takes up to {decimal(total)} of memory here ({sizes}; "
+        f"{problem.n_features:,} features, {problem.n_outputs} output(s)), and "
+        f"{decimal(limit)} are {'allowed' if memory else 'free'}: "
+        + ", or ".join(_advice(needed, problem, limit))
+    )
 
 
 def _advice(needed: dict[str, int], problem: Problem, limit: int) -> list[str]:
@@ -87,8 +88,13 @@ def _advice(needed: dict[str, int], problem: Problem, limit: int) -> list[str]:
 
 
 def _worker_shortage(
-    needed: dict[str, int | None], minimum: int, workers: Sequence[WorkerMemory]
-) -> str:
+    needed: dict[str, int | None] | None, workers: Sequence[WorkerMemory]
+) -> str | None:
+    if needed is None or needed["limit"] is None:
+        return None
+    minimum = (needed["total"] or 0) - (needed["cache"] or 0)
+    if minimum <= usable_share() * needed["limit"]:
+        return None
     parts = {name: decimal(n_bytes or 0) for name, n_bytes in needed.items()}
     worker = next(worker for worker in workers if worker.limit == needed["limit"])
     state = f"{parts['state']} for its share of the state, " if needed["state"] else ""
