@@ -28,14 +28,14 @@ from dadagrad.optim.arrays import Array, quotient
 from dadagrad.optim.registry import Finite, Named, Numbers, Registry, register
 
 BINS_PER_OCTAVE = 8
-LEAST_POWER, OCTAVES = -10, 24
+MIN_POWER, OCTAVES = -10, 24
 N_BINS = 2 * OCTAVES * BINS_PER_OCTAVE
 """Bins of a histogram of scores: eight between a power of two and the next, on both sides of 0."""
 
-FIRST_KEY = (127 + LEAST_POWER) * BINS_PER_OCTAVE
+FIRST_KEY = (127 + MIN_POWER) * BINS_PER_OCTAVE
 """The first 12 bits of a float32 of the least power: sign, exponent and 3 bits of the mantissa."""
 
-LEAST_SLOPE = 1e-9
+MIN_SLOPE = 1e-9
 """Slope of log-odds over scores at least, so that the larger score has the larger probability."""
 
 Histogram = NDArray[np.float64]
@@ -107,9 +107,9 @@ class Platt(Calibration):
             step = np.linalg.solve(curvature + ridge, gradient)
             point = _backtrack(loss, point, step, float(gradient @ step))
         slope, offset = np.append(point, 0.0)[:2].tolist()
-        if slope < LEAST_SLOPE:  # the best for scores that say nothing about the label
+        if slope < MIN_SLOPE:  # the best for scores that say nothing about the label
             share = float(weights @ targets / weights.sum())
-            slope, offset = LEAST_SLOPE, 0.0 if even_at_0 else float(np.log(share / (1.0 - share)))
+            slope, offset = MIN_SLOPE, 0.0 if even_at_0 else float(np.log(share / (1.0 - share)))
         return replace(self, slope=slope, offset=offset)
 
     def log_odds(self, scores: Array) -> Array:
