@@ -82,6 +82,16 @@ def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path, mon
         assert moved == pytest.approx(sum(predicted.values()), rel=0.4)
 
 
+def test_the_bytes_of_a_step_are_those_of_all_passes_with_early_stopping(scheduler, data):
+    moved = []
+    for stops in (False, True):
+        config = replace(CONFIG, holdout=0.3, early_stopping=stops)
+        report = train(data, config, client=scheduler).report
+        assert report["passes"] == 2
+        moved.append(report["bytes_per_step"])
+    assert moved[1] == pytest.approx(moved[0], rel=0.2)
+
+
 def test_events_of_a_run_on_a_cluster_can_be_copied_and_lose_the_client(scheduler, data):
     events = []
     train(data, replace(CONFIG, passes=1), client=scheduler, callbacks=events.append)

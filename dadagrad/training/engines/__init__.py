@@ -18,8 +18,8 @@ class Engine(ABC):
     Attributes
     ----------
     bytes_moved : int or None
-        Size of the weights and gradients that travelled to other processes and from them; None
-        without a cluster.
+        Size of the weights and gradients that travelled to other processes and from them, in all
+        calls of `run`; None without a cluster.
     client : distributed.Client or None
         Client of a cluster.
     loader : Loader or None

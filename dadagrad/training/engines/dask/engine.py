@@ -74,7 +74,7 @@ class DaskEngine(Engine):
         try:
             return driver.run()
         finally:
-            self.bytes_moved = driver.bytes_moved
+            self.bytes_moved = (self.bytes_moved or 0) + driver.bytes_moved
 
 
 @contextmanager
