@@ -117,6 +117,7 @@ class Run:
         self.resources = resources
         self.messages = messages or logger.info
         self.save_to, self.keep_state = save_to, keep_state
+        self.compile_seconds = 0.0
         self.set_problem(problem)
 
     def set_problem(self, problem: Problem, most_rows: int | None = None) -> None:
@@ -181,7 +182,7 @@ class Run:
         callbacks: Sequence[Callback] = (),
     ) -> TrainResult:
         """Run to the end, or until somebody asks to stop; from the beginning if `start` is None."""
-        compile_seconds = warm_up(self.problem, self.messages)
+        self.compile_seconds = warm_up(self.problem, self.messages)
         start = start or self.begin(engine)
         url = None if saver is None else saver.url
         watcher = self.watch(engine, start, callbacks, saver)
@@ -196,9 +197,8 @@ class Run:
                     coordinator, complete = self._learn_by_pass(engine, start, watcher)
                 else:
                     coordinator, complete = self.learn(engine, start, watcher)
-                steps, moved = coordinator.place.steps - start.place.steps, engine.bytes_moved
-                per_step = moved / steps if moved is not None and steps else None
-                facts = {"bytes_per_step": per_step, "compile_seconds": compile_seconds}
+                steps = coordinator.place.steps - start.place.steps
+                facts = {"bytes_per_step": engine.bytes_per_step(steps)}
                 result = self.result(coordinator, complete, watcher, url, start, **facts)
                 if self._writer is not None and complete:
                     write_result(result, self._writer, self.keep_state)
@@ -375,7 +375,7 @@ class Run:
         n_passes = start.record.n_passes if complete else None
         report = make_report(coordinator, self.readable, complete, watcher.seconds, n_passes) | {
             "bytes_per_step": None,
-            "compile_seconds": 0.0,
+            "compile_seconds": self.compile_seconds,
             "stopped_by": None if watcher.stopped_by is None else watcher.stopped_by.name,
             "checkpoints": checkpoints,
             "curve": start.curve.to_json(),

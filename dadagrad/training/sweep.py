@@ -125,7 +125,7 @@ def sweep(
     )
     with resources.engine(run.readable) as engine:
         run.check(engine.workers(), checkpoints=False)
-        warm_up(run.problem, run.messages)
+        run.compile_seconds = warm_up(run.problem, run.messages)
         start = run.begin(engine)
         swept = _Sweep(run, engine, start, receivers)
         with swept.watcher.events():
@@ -289,8 +289,10 @@ class _Sweep:
         start = self._select(coordinator, [best_place])
         if best_place != best_setting(coordinator.place.passes):  # whose curve was recorded
             start = replace(start, curve=LearningCurve())
-        sweep = [_summary(entry) for entry in self._table]
-        facts: dict[str, Any] = {"sweep": sweep}
+        facts: dict[str, Any] = {
+            "sweep": [_summary(entry) for entry in self._table],
+            "bytes_per_step": self._engine.bytes_per_step(coordinator.place.steps),
+        }
         if best_place in holdouts:
             facts["holdout"] = holdouts[best_place]
         coordinator = run.coordinator(start)

@@ -20,7 +20,7 @@ from helpers.processes import local_cluster, wait_until
 from helpers.training_cases import bits, interrupt_at, make_data
 from helpers.zarr_cases import write_zarr
 
-from dadagrad import TrainConfig, clusters, dry_run, open_dataset, resume, train  # noqa: F401 (adds its defaults to the configuration)
+from dadagrad import TrainConfig, clusters, dry_run, open_dataset, resume, sweep, train  # noqa: F401 (adds its defaults to the configuration)
 from dadagrad.errors import CorruptionError, InputError, StorageError, TrainingError
 from dadagrad.training.engines.dask import driver as dask_driver
 from dadagrad.training.engines.dask import tasks
@@ -90,6 +90,12 @@ def test_the_bytes_of_a_step_are_those_of_all_passes_with_early_stopping(schedul
         assert report["passes"] == 2
         moved.append(report["bytes_per_step"])
     assert moved[1] == pytest.approx(moved[0], rel=0.2)
+
+
+def test_a_sweep_reports_the_bytes_of_a_step_as_a_run_does(scheduler, data):
+    alone = train(data, CONFIG, client=scheduler).report["bytes_per_step"]
+    both = sweep(data, CONFIG, step_size=[0.1, 0.3], client=scheduler).best.report
+    assert alone < both["bytes_per_step"] < 2 * alone  # one of the two was dropped
 
 
 def test_events_of_a_run_on_a_cluster_can_be_copied_and_lose_the_client(scheduler, data):

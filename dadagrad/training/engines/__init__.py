@@ -40,6 +40,10 @@ class Engine(ABC):
     def run(self, coordinator: Coordinator, watcher: Watcher) -> bool:
         """Drive `coordinator` until it finishes; True if the run is complete."""
 
+    def bytes_per_step(self, steps: int) -> float | None:
+        """Mean of `bytes_moved` over so many steps; None without a cluster or without steps."""
+        return None if self.bytes_moved is None or not steps else self.bytes_moved / steps
+
     def workers(self) -> list[WorkerMemory]:
         """Return the workers of the cluster; none without a cluster."""
         return []
