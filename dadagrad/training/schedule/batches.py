@@ -35,6 +35,16 @@ class OnlineSchedule(Schedule):
                 start = stop
 
 
+@dataclass(slots=True)
+class _Reading:
+    """A reading of a partition, whose rows from `next_row` on are in no batch yet."""
+
+    number: int
+    partition: int
+    n_rows: int
+    next_row: int = 0
+
+
 @dataclass(frozen=True)
 class BatchSchedule(Schedule):
     """Rounds of one batch each.
@@ -50,32 +60,32 @@ class BatchSchedule(Schedule):
     def stretches(self, pass_number: int) -> Iterator[tuple[Stretch, ...]]:
         """The slices of each batch."""
         in_last_pass = pass_number + 1 == self.passes
+        first_reading = pass_number * len(self.partition_rows)
         waiting = deque(
-            [pass_number * len(self.partition_rows) + position, partition, 0]
+            _Reading(first_reading + position, partition, self.partition_rows[partition])
             for position, partition in enumerate(self.order(pass_number))
         )
-        # Of each partition that gives rows now: [reading, partition, next row].
-        giving: list[list[int]] = []
+        giving: list[_Reading] = []  # that give rows now
         for missing in self._batch_sizes():
             slices: dict[int, Slice] = {}
             while missing:
                 while waiting and len(giving) < self.partitions_per_batch:
                     giving.append(waiting.popleft())
                 share, extra = divmod(missing, len(giving))
-                for number, place in enumerate(giving):
-                    reading, partition, start = place
-                    rows = self.partition_rows[partition]
-                    stop = min(start + share + (number < extra), rows)
+                for place, reading in enumerate(giving):
+                    start = reading.next_row
+                    stop = min(start + share + (place < extra), reading.n_rows)
                     if stop > start:
+                        number = reading.number
                         # Where another partition ended, this one gives a second time.
-                        first = slices[reading].start if reading in slices else start
-                        last = stop == rows
-                        slices[reading] = Slice(
-                            reading, partition, first, stop, last, last and in_last_pass
+                        first = slices[number].start if number in slices else start
+                        last = stop == reading.n_rows
+                        slices[number] = Slice(
+                            number, reading.partition, first, stop, last, last and in_last_pass
                         )
                     missing -= stop - start
-                    place[2] = stop
-                giving = [place for place in giving if place[2] < self.partition_rows[place[1]]]
+                    reading.next_row = stop
+                giving = [reading for reading in giving if reading.next_row < reading.n_rows]
             yield tuple((slice_,) for slice_ in slices.values())
 
     def _batch_sizes(self) -> Iterator[int]:
