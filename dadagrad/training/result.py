@@ -71,7 +71,7 @@ class TrainResult:
 
     @cached_property
     def model(self) -> Model:
-        if self._elsewhere is None:
+        if self._remote_end is None:
             return self._model
         if self.saved_to is None:
             raise InputError(
@@ -89,9 +89,9 @@ class TrainResult:
     @property
     def digest(self) -> str | None:
         """The digest of the model, which is not loaded for it; None where `model` raises."""
-        if self._elsewhere is None:
+        if self._remote_end is None:
             return self._model.digest
-        stored = self._elsewhere.stored
+        stored = self._remote_end.stored
         return None if stored is None else model_digest(stored.digests, self._model.intercept)
 
     @property
@@ -100,7 +100,7 @@ class TrainResult:
         return self._model.loss
 
     @property
-    def _elsewhere(self) -> RemoteWeights | None:
+    def _remote_end(self) -> RemoteWeights | None:
         """The end of the run, if `_model` is without its weights; None if it has them."""
         state = self.coordinator.state
         return state if isinstance(state, RemoteWeights) and state.ids is None else None
@@ -145,7 +145,7 @@ class TrainResult:
 
 def write_result(result: TrainResult, writer: ModelWriter, keep_state: bool | None) -> None:
     """Save as `TrainResult.save` does; the weights may be in the folder of `writer` already."""
-    stored = None if result._elsewhere is None else result._elsewhere.stored
+    stored = None if result._remote_end is None else result._remote_end.stored
     write_model(writer, result._model, result._kept_state(keep_state), stored)
 
 
