@@ -219,17 +219,17 @@ class Run:
         problem = self.problem
         has_step_size = problem.config.update.has_step_size
         begin = BeginEvent(
-            problem.config,
-            self.data.url,
-            problem.task,
-            self.data.n_rows,
-            start.place.rows,
-            problem.n_features,
-            problem.n_targets,
-            tuple(each.step_size if has_step_size else None for each in problem.settings),
-            None if saver is None else saver.url,
-            start.curve.to_json(),
-            engine.client,
+            config=problem.config,
+            data=self.data.url,
+            task=problem.task,
+            rows=self.data.n_rows,
+            rows_done=start.place.rows,
+            features=problem.n_features,
+            outputs=problem.n_targets,
+            step_sizes=tuple(s.step_size if has_step_size else None for s in problem.settings),
+            checkpoints=None if saver is None else saver.url,
+            curve=start.curve.to_json(),
+            client=engine.client,
         )
         return Watcher(
             begin,

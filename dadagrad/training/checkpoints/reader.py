@@ -54,13 +54,13 @@ class CheckpointReader:
         manifests, errors = read_manifests(self._storage, keys)
         sound = [
             CheckpointInfo(
-                each.key,
-                each.step,
-                self._problem(each, set(keys), verify),
-                each.epoch,
-                each.created,
-                each.nbytes,
-                each.meta,
+                key=each.key,
+                step=each.step,
+                problem=self._problem(each, set(keys), verify),
+                epoch=each.epoch,
+                created=each.created,
+                bytes=each.nbytes,
+                meta=each.meta,
             )
             for each in manifests
         ]

@@ -161,14 +161,14 @@ class CheckpointWriter:
                 records += tuple(snapshot.write_shards(absolute(self._storage.url), folder))
         self._sequence += 1
         return Manifest(
-            manifest_key(snapshot.step, None if self.create_only else uuid),
-            snapshot.step,
-            self.epoch,
-            self._sequence,
-            self._lease.owner,
-            timestamp(),
-            records,
-            snapshot.meta,
+            key=manifest_key(snapshot.step, None if self.create_only else uuid),
+            step=snapshot.step,
+            epoch=self.epoch,
+            sequence=self._sequence,
+            writer=self._lease.owner,
+            created=timestamp(),
+            arrays=records,
+            meta=snapshot.meta,
         )
 
     def _commit(self, manifest: Manifest, document: bytes, uuid: str) -> str:

@@ -150,16 +150,16 @@ class Watcher:
         seconds, rows = self.seconds, place.rows - self.run.rows_done
         losses = self._record.losses
         event = RoundEvent(
-            self.run,
-            place.steps,
-            place.cursor,
-            tuple(map(self.convert, place.passes)),
-            seconds,
-            rows / max(seconds - self._seconds_before, 1e-9),
-            losses[-1] if losses else None,
-            report.count_nonzeros,
-            self.trace.seconds,
-            self.n_workers,
+            run=self.run,
+            steps=place.steps,
+            cursor=place.cursor,
+            passes=tuple(map(self.convert, place.passes)),
+            seconds=seconds,
+            rows_per_second=rows / max(seconds - self._seconds_before, 1e-9),
+            holdout_loss=losses[-1] if losses else None,
+            count_nonzeros=report.count_nonzeros,
+            seconds_by_part=self.trace.seconds,
+            workers=self.n_workers,
         )
         for callback in self._callbacks:
             callback.on_round(event)
