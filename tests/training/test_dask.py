@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import json
 import os
 import pickle
 import shutil
@@ -82,14 +83,18 @@ def test_several_outputs_settings_and_class_weights_too(scheduler, tmp_path, mon
         assert moved == pytest.approx(sum(predicted.values()), rel=0.4)
 
 
-def test_the_bytes_of_a_step_are_those_of_all_passes_with_early_stopping(scheduler, data):
-    moved = []
+def test_passes_with_early_stopping_move_and_read_as_much_as_without(scheduler, data, tmp_path):
+    moved, read = [], []
     for stops in (False, True):
-        config = replace(CONFIG, holdout=0.3, early_stopping=stops)
-        report = train(data, config, client=scheduler).report
-        assert report["passes"] == 2
+        config = replace(CONFIG, passes=5, step_size=0.01, holdout=0.3, early_stopping=stops)
+        trace = tmp_path / f"{stops}.json"
+        report = train(data, config, client=scheduler, trace=str(trace)).report
+        assert report["passes"] == 5
         moved.append(report["bytes_per_step"])
+        events = json.loads(trace.read_text())["traceEvents"]
+        read.append(sum(event["name"] == "read" for event in events))
     assert moved[1] == pytest.approx(moved[0], rel=0.2)
+    assert max(read) <= 2 * 5  # each of 5 partitions once by each of 2 workers
 
 
 def test_a_sweep_reports_the_bytes_of_a_step_as_a_run_does(scheduler, data):
@@ -235,7 +240,8 @@ def test_a_worker_that_does_not_know_the_run_is_told(scheduler, data):
         from dadagrad.training.engines.dask import tasks
 
         for run in list(tasks._jobs):
-            tasks.forget(run, digest)
+            tasks.forget(run)
+        tasks.forget_partitions(digest)
 
     digest = open_dataset(data).digest
     with Client(scheduler, set_as_default=False) as client:

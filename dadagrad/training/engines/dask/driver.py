@@ -18,6 +18,7 @@ import itertools
 import logging
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from distributed import Client, Future
@@ -76,8 +77,7 @@ class DaskDriver(ABC):
         self._coordinator = coordinator
         self._watcher = watcher
         self._run = f"{uuid.uuid4().hex}/{client.id}"  # by which workers see if the client is there
-        self._digest = data.digest
-        job = Job(data, self._digest, coordinator.problem)
+        job = Job(data, data.digest, coordinator.problem)
         self._pending = PendingTasks(client, self._run, job)
         self._spent: list[Future[Any]] = []
         self._spent_bytes = 0
@@ -205,21 +205,24 @@ class DaskDriver(ABC):
         self._data.compare_content(reply.content)
 
     def _clean_up(self) -> None:
-        """Drop all that workers hold of the run."""
+        """Drop all that workers hold of the run, except the partitions in their caches."""
         self._spent.clear()
         self._pending.stop()
-        if self._pending.monitor.is_lost:
-            return
-        try:
-            self._client.run(
-                self._forget,
-                self._run,
-                self._digest,
-                on_error="ignore",
-                callback_timeout=FORGET_SECONDS,
-            )
-        except (OSError, TimeoutError, RuntimeError) as error:
-            logger.debug("could not clean up the workers: %s", error)
+        if not self.is_lost:
+            clean_up_workers(self._client, self._forget, self._run)
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the cluster does not answer any more."""
+        return self._pending.monitor.is_lost
+
+
+def clean_up_workers(client: Client, function: Callable[[str], None], name: str) -> None:
+    """Call a function on all workers that answer in a short time."""
+    try:
+        client.run(function, name, on_error="ignore", callback_timeout=FORGET_SECONDS)
+    except (OSError, TimeoutError, RuntimeError) as error:
+        logger.debug("could not clean up the workers: %s", error)
 
 
 def _tasks_of_step(problem: Problem, data: Dataset) -> int:

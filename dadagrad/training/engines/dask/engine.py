@@ -25,8 +25,9 @@ from dadagrad.errors import InputError, TrainingError, signals_to_end
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.dask.batches import BatchDriver
-from dadagrad.training.engines.dask.driver import DaskDriver
+from dadagrad.training.engines.dask.driver import DaskDriver, clean_up_workers
 from dadagrad.training.engines.dask.streams.driver import StreamDriver
+from dadagrad.training.engines.dask.tasks import forget_partitions
 from dadagrad.training.engines.trace import Trace
 from dadagrad.training.engines.watcher import Watcher
 from dadagrad.training.memory.workers import WorkerMemory, threads_of_worker, workers_of
@@ -59,6 +60,12 @@ class DaskEngine(Engine):
         self.trace = Trace()
         self.threads = sum(worker.threads for worker in self.workers())
         self._data = data
+        self._has_caches = False  # on workers that answer
+
+    def close(self) -> None:
+        """Drop the partitions that workers keep from one run of a coordinator to the next."""
+        if self._has_caches:
+            clean_up_workers(self.client, forget_partitions, self._data.digest)
 
     def workers(self) -> list[WorkerMemory]:
         return workers_of(self.client)
@@ -75,6 +82,7 @@ class DaskEngine(Engine):
             return driver.run()
         finally:
             self.bytes_moved = (self.bytes_moved or 0) + driver.bytes_moved
+            self._has_caches = not driver.is_lost
 
 
 @contextmanager
@@ -97,9 +105,11 @@ def open_engine(data: Dataset, workers: int | None, client: Any) -> Iterator[Das
         # and the step waits for it.
         stream: Any = opened.scheduler_comm
         interval, stream.interval = stream.interval, 0.0
+        engine = DaskEngine(opened, data)
         try:
-            yield DaskEngine(opened, data)
+            yield engine
         finally:
+            engine.close()
             stream.interval = interval
 
 

@@ -166,10 +166,14 @@ def _job_of(work: Work, job: Job | None) -> Job | None:
     return job
 
 
-def forget(run: str, digest: str) -> None:
-    """Drop the job of a run, and the cached partitions of its data."""
+def forget(run: str) -> None:
+    """Drop the job of a run."""
     with _lock:
         _jobs.pop(run, None)
+
+
+def forget_partitions(digest: str) -> None:
+    """Drop the cached partitions of a dataset."""
     if _cache is not None:
         _cache.forget(digest)
     POOL.release()

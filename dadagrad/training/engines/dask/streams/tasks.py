@@ -60,9 +60,9 @@ def learn_stretches(work: StreamWork, job: Job) -> Reply:
     return job.reply(partitions, results, tasks=store.measured.take(), n_bytes=store.take_bytes())
 
 
-def forget_streams(run: str, digest: str) -> None:
-    """Drop all of a run, with its shards."""
-    forget(run, digest)
+def forget_streams(run: str) -> None:
+    """Drop the job and the shards of a run."""
+    forget(run)
     forget_stores(run)
 
 
