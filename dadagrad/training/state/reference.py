@@ -127,26 +127,26 @@ class PlainState(TrainingState):
         ids: NDArray[np.int64],
         gradient: Array,
         intercept: Array,
-        part: float,
+        importance: float,
         scales: Array | None = None,
     ) -> None:
-        """One step of importance `part` with `gradient` at `ids` and (1, n_outputs) `intercept`.
+        """One step with `gradient` at `ids` and (1, n_outputs) `intercept`, times `importance`.
 
         `scales` are the absolute values of the features, where one row makes the step.
         """
         assert isinstance(self.algorithm, GradientUpdate)
-        self.inner = self.algorithm.step(self.inner, gradient, part, ids, scales)
-        step_intercepts(problem, self.intercept, self.t, part * intercept, NOTHING)
-        self._moved(problem, part)
+        self.inner = self.algorithm.step(self.inner, gradient, importance, ids, scales)
+        step_intercepts(problem, self.intercept, self.t, importance * intercept, NOTHING)
+        self._moved(problem, importance)
 
-    def _moved(self, problem: Problem, part: float) -> None:
-        """Note that the weights are those after a step of importance `part`."""
+    def _moved(self, problem: Problem, importance: float) -> None:
+        """Note that a step of so much `importance` has changed the weights."""
         self._current = None
-        before, self.t = self.t, self.t + part
+        before, self.t = self.t, self.t + importance
         if len(self.mean):
             weights = self.algorithm.weights(self.inner)[: problem.n_features]
             weights = np.vstack([weights, self.intercepts_now(problem)])
-            self.mean += average_count(before, part) / self.t**2 * (weights - self.mean)
+            self.mean += average_count(before, importance) / self.t**2 * (weights - self.mean)
 
     def learn(
         self,
