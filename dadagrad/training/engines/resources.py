@@ -136,8 +136,8 @@ def _write_for_workers(source: Source, client: Any, shuffle: Shuffle, **options:
             from dadagrad.clusters import connected
 
             with connected(client) as opened:
-                seen = opened.run(os.path.isdir, folder)
-            if not all(seen.values()):
+                sees_folder = opened.run(os.path.isdir, folder)
+            if not all(sees_folder.values()):
                 raise InputError(
                     f"the rows of {source.name} would be written for the workers to {folder}, "
                     "which they do not see; name a folder that all of them see in the environment "
