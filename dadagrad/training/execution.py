@@ -319,7 +319,7 @@ class Run:
             self._name_feature(error)
             raise
         metrics = coordinator.metrics
-        if complete and metrics.weight == 0.0:
+        if complete and coordinator.place.cursor.pass_number and metrics.weight == 0.0:
             if self.problem.loss.ranks:
                 raise InputError(
                     f"no query of {self.data.url} has rows of different relevance and of weight "

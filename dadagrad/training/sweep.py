@@ -203,7 +203,8 @@ class _Sweep:
             before = start.place.passes[:1]
             coordinator, complete = run.learn(self._engine, start, self.watcher, stop=stop)
             learned = coordinator.first_metrics
-            if before:
+            has_new_rows = learned.weight > sum(metrics.weight for metrics in before)
+            if before and has_new_rows:
                 learned = learned - before[0]
             with np.errstate(invalid="ignore"):  # infinite losses of settings that diverged
                 sums = learned.mistakes if self._compares_errors else learned.loss
@@ -211,7 +212,10 @@ class _Sweep:
             self._record(coordinator)
             if not complete or stop is None:
                 break
-            start = self._drop(coordinator, values)
+            if has_new_rows:
+                start = self._drop(coordinator, values)
+            else:  # all rows since the last place weigh 0, and tell nothing
+                start = self._select(coordinator, range(run.problem.n_settings))
         return self._finish(coordinator, values, complete)
 
     @property

@@ -1,10 +1,12 @@
 """A grid of settings in one stream: the worse are dropped, and the rest are runs of their own."""
 
 import signal
+from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
-from helpers.training_cases import UPDATES, make_data
+from helpers.training_cases import UPDATES, as_dataset, make_data
 from helpers.zarr_cases import write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,6 +63,17 @@ def test_six_penalties_at_least_are_trained_to_the_end():
     result = sweep(make_data((800,)), step_size=0.3, l1=strengths)
     assert sorted(row["rows"] for row in result.table) == [100] * 6 + [800] * 6
     assert max(row["l1"] for row in result.path) < 0.1  # the strongest leave nothing to learn
+
+
+@pytest.mark.parametrize("weights", [(0, 0, 1, 1, 1), (1, 1, 0, 0, 0)])
+@pytest.mark.parametrize("grid", [{"step_size": [1e-4, 0.3]}, {"l1": [1.0, 0.0]}])
+def test_rows_of_weight_0_compare_no_settings(weights, grid):
+    rows = make_data((200,)).read(0)
+    data = as_dataset([replace(rows, weights=np.full(200, each, np.float32)) for each in weights])
+    common = {"step_size": 0.3, "shuffle": False}
+    best = sweep(data, **(common | grid)).best
+    assert (best.report["step_size"], best.report["settings"][0]["l1"]) == (0.3, 0.0)
+    assert best.model.digest == train(data, **common).model.digest
 
 
 @pytest.mark.parametrize("threads", [1, 3])
