@@ -106,10 +106,12 @@ class StronglyConvexBall(GradientLearner):
             scale[tiny] = 1.0
         direction[ids] += move / scale
 
-        ball = self.ball(len(scale))
-        outside = norm_squares > ball**2
+        ball = np.float64(self.ball(len(scale)))
+        with np.errstate(over="ignore"):  # a huge radius stands for none
+            ball_square = ball**2
+        outside = norm_squares > ball_square
         scale[outside] *= ball / np.sqrt(norm_squares[outside])
-        norm_squares[outside] = ball**2
+        norm_squares[outside] = ball_square
 
     def weights(self, state: LearnerState, ids: Ids | None = None) -> Array:
         return rows_of(state.arrays["direction"], ids) * state.arrays["scale"]

@@ -25,7 +25,7 @@ def to_ball(weights, radius):
     return weights * np.minimum(1.0, radius / np.maximum(norms, 1e-300))
 
 
-@given(loss=losses, sigma=sigmas, radius=st.sampled_from([None, 0.3]), seed=seeds)
+@given(loss=losses, sigma=sigmas, radius=st.sampled_from([None, 0.3, 1e200]), seed=seeds)
 def test_ball_is_the_dense_scheme(loss, sigma, radius, seed):
     """w_t+1 = projection of w_t - eta_t (sigma w_t + slope x), eta_t = 1 / sigma t (eq. 9)."""
     learner = StronglyConvexBall(sigma, radius, loss=loss)
