@@ -96,9 +96,8 @@ def predict(
     there is a ``score_CLASS`` and a ``probability_CLASS`` for each, and with several label columns
     a ``score_COLUMN``, a ``prediction_COLUMN`` and a ``probability_COLUMN``. With `reasons` there
     is a column ``reasons``, such as ``job=nurse +0.8; age -0.31``: what each feature adds to the
-    score of the
-    larger of two classes or of the predicted one, weight times value. With several label columns
-    there is a ``reasons_COLUMN`` for each.
+    score of the larger of two classes or of the predicted one, weight times value. With several
+    label columns there is a ``reasons_COLUMN`` for each.
     """
     begun = time.perf_counter()
     Number(whole=True, minimum=1, optional=True).convert("reasons", reasons)
