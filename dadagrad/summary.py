@@ -100,8 +100,10 @@ def run_lines(report: Mapping[str, Any], loss: str, *, auto: bool = False) -> li
         f"{duration(report['seconds'])}: {short(report['rows_per_second'])} rows/s"
     ]
     facts = [*facts_before_learning(report, loss)]
-    if len(passes) > 1 and last["error"] is not None:
-        facts.append(("training error, last pass", percent(last["error"]), ""))
+    if len(passes) > 1:
+        name = "error" if last["error"] is not None else "loss"
+        shown = percent(last[name]) if name == "error" else significant(last[name])
+        facts.append((f"training {name}, last pass", shown, ""))
     lines += [f"  {name:<25} {value:<9} {best}".rstrip() for name, value, best in facts]
     return [*lines, *_alternatives(report), f"  {_settings_text(report, auto)}"]
 

@@ -101,7 +101,7 @@ def sweep(
     other, values = split_setting(share_or_url(holdout), values)
     config = make_config(None, values | {"loss": names[0]})
     for path in paths:
-        if not path.endswith((".json", ".csv", ".svg")):
+        if not path.lower().endswith((".json", ".csv", ".svg")):
             raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")
         check_new_file(path, overwrite)
     make_grid(config, names)
@@ -173,7 +173,7 @@ def _table_lines(
 
 
 def _is_picture(path: str) -> bool:
-    return path.endswith(".svg")
+    return path.lower().endswith(".svg")
 
 
 def _path_text(path: str, entries: Sequence[Mapping[str, Any]]) -> str:
@@ -184,7 +184,7 @@ def _path_text(path: str, entries: Sequence[Mapping[str, Any]]) -> str:
     rows = list(map(_flat, entries))
     columns = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
     chosen = [{name: row[name] for name in columns} for row in rows]
-    if path.endswith(".json"):
+    if path.lower().endswith(".json"):
         return json.dumps(chosen, indent=1)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")

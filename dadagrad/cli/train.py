@@ -152,6 +152,9 @@ def train(
         if trace is not None and not resumes:
             check_new_file(trace, overwrite)
     of_file, values = split_options({} if file is None else _read_settings(file))
+    if isinstance(values.get("holdout"), str):
+        other_data = values.pop("holdout")
+        holdout = holdout or other_data
     reading = of_file | reading
     values |= {name: value for name, value in settings.items() if value is not None}
     if checkpoints is not None and all(map(is_raw, data)):
@@ -279,7 +282,14 @@ def resume(
         raise InputError(f"{error}{moved}") from error
     options = _run_options(notes, resources, display, callbacks, on_error, trace)
     holdout = None if holdout is None else absolute(holdout)
-    result = dadagrad.resume(checkpoints, data=rows, holdout=holdout, **options)
+    try:
+        result = dadagrad.resume(checkpoints, data=rows, holdout=holdout, **options)
+    except InputError as error:
+        url = (meta.get("holdout_data") or {}).get("url")
+        if holdout is not None or url is None or str(url) not in str(error):
+            raise
+        advice = "if the data to measure on were moved, give --holdout URL"
+        raise InputError(f"{error}; {advice}") from error
     finish(result, display, notes["model"], checkpoints)
 
 
@@ -309,11 +319,12 @@ def _read_settings(file: str) -> dict[str, Any]:
     options = {name: OPTIONS[name] for name in OPTIONS if name not in _NOT_READING}
     known = SETTINGS | options
     try:
-        with open(file, "rb") as source:
-            values = tomllib.load(source)
+        with open(file, encoding="utf-8-sig") as source:  # some editors begin it with a mark
+            values = tomllib.loads(source.read())
         check_names(values, known)
         for name in values:
-            known[name].kind.convert(name, values[name])
+            if name != "holdout" or not isinstance(values[name], str):  # else the URL of other data
+                known[name].kind.convert(name, values[name])
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -74,7 +74,13 @@ def report(
         There is neither a model nor a run, the holdout data do not suit the model, or `out` cannot
         be written.
     """
-    format = format or ("json" if str(out).lower().endswith(".json") else "html")
+    suffix = "" if out is None else os.path.splitext(os.fspath(out).partition("?")[0])[1].lower()
+    if format is None and suffix not in ("", *_FORMATS):
+        raise InputError(
+            f"a report cannot be written as {suffix}; give a name that ends in .html or .json, or "
+            "the format"
+        )
+    format = format or _FORMATS.get(suffix, "html")
     if format not in ("html", "json"):
         raise InputError(f"format must be 'html' or 'json', not {format!r}")
     Number(whole=True, minimum=0).convert("top", top)
@@ -84,6 +90,9 @@ def report(
         if file is not None:
             file.write(text.encode())
     return text
+
+
+_FORMATS: dict[str, Literal["html", "json"]] = {".html": "html", ".htm": "html", ".json": "json"}
 
 
 def page(document: Document, *, live: bool = False) -> str:

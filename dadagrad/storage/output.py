@@ -53,7 +53,7 @@ def check_new_file(url: str, overwrite: bool) -> None:
     written to.
     """
     storage = Storage(url)
-    if storage.is_local and os.path.isdir(storage.local_path()):
+    if url.endswith("/") or (storage.is_local and os.path.isdir(storage.local_path())):
         raise InputError(f"{url} is a folder; give the name of a file to write")
     if not overwrite and storage.exists(""):
         raise InputError(

@@ -89,9 +89,10 @@ def _of_column(
 def worse_than_constant(
     problem: Problem, report: Mapping[str, Any], passes: Sequence[ProgressiveMetrics]
 ) -> str | None:
-    """Warning about a run that predicted the rows of its last pass worse than a constant does.
+    """Warning about a run that predicted the last rows worse than a constant does.
 
-    They were predicted by the weights that step, which say nothing of their average. The histogram
+    These are the last half of the last pass: long steps begin with large losses, and recover. They
+    were predicted by the weights that step, which say nothing of their average. The histogram
     of the scores of the average does: it has no rows from the beginning, so that a loss of twice
     that of the constant is enough. Of several classes it has the error alone.
     """
@@ -99,7 +100,7 @@ def worse_than_constant(
         return None
     far = False
     names = [name for name in ("loss", "error") if report.get(f"constant_{name}") is not None]
-    reached = {name: report["by_pass"][-1][name] for name in names}
+    reached = _of_last_rows(report, names)
     constant = {name: report[f"constant_{name}"] for name in names}
     if problem.config.average is True:
         histogram = passes[-1].histogram[report["best"]]
@@ -122,6 +123,21 @@ def worse_than_constant(
         f"the model is worse than a constant: its loss is {reached['loss']:.4g} and that "
         f"of the best constant {constant['loss']:.4g}; {', '.join(remedies)}"
     )
+
+
+def _of_last_rows(report: Mapping[str, Any], names: Sequence[str]) -> dict[str, float]:
+    """Mean loss and error of the last half of the last pass, by the curve of the run."""
+    curve, last = report["curve"], report["by_pass"][-1]
+    if not curve["rows"]:
+        return {name: last[name] for name in names}
+    in_pass = np.array(curve["pass_number"]) == curve["pass_number"][-1]
+    weights = np.array(curve["weight"])[in_pass]
+    begin, end = int(np.searchsorted(weights, weights[-1] / 2, side="right")) - 1, len(weights) - 1
+    sums = {name: np.array(curve[name], float)[in_pass] * weights for name in names}
+    if begin < 0:
+        return {name: float(total[end] / weights[end]) for name, total in sums.items()}
+    weight = weights[end] - weights[begin]
+    return {name: float((total[end] - total[begin]) / weight) for name, total in sums.items()}
 
 
 def _of_histogram(problem: Problem, histogram: Histogram) -> dict[str, float]:

@@ -10,12 +10,14 @@ from typing import Any
 from dadagrad.config import SETTINGS, TrainConfig, make_config
 from dadagrad.data.dataset import IN_MEMORY, Dataset, Schema
 from dadagrad.data.ingest.ingest import arguments_of, split_options
+from dadagrad.data.reading.options import OPTIONS
 from dadagrad.data.views import with_label_columns
 from dadagrad.errors import InputError, OnError
 from dadagrad.optim.losses import Loss
 from dadagrad.optim.preconditioners import Preconditioner
 from dadagrad.optim.regularizers import Regularizer
 from dadagrad.optim.updates import Update
+from dadagrad.settings import check_names
 from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callbacks, as_callbacks
 from dadagrad.training.checkpoints.reader import CheckpointReader
@@ -193,13 +195,15 @@ def resume(
     trace: str | None = None,
     save_to: str | None = None,
     keep_state: bool | None = None,
+    **options: Any,
 ) -> TrainResult:
     """Go on with the run whose checkpoints are at `checkpoints`, from the newest valid one.
 
     The model has the same bits as that of a run that never stopped. `data` is needed where the
-    run's data was not at a URL, and `holdout` where other data to measure on was not. With early
-    stopping it must be the same data. Other parameters are those of `train`. `on_error` is what it
-    was unless given; what was skipped before stays so.
+    run's data was not a dataset at a URL, and `holdout` where other data to measure on was not.
+    With early stopping it must be the same data. `options` are those of `ingest` with which `train`
+    read the data, such as ``label="y"``. Other parameters are those of `train`. `on_error` is what
+    it was unless given; what was skipped before stays so.
 
     A checkpoint has objects by name alone, and nothing read from it is imported: `loss`,
     `regularizer`, `preconditioner` and `update` are needed for objects of a user's own classes.
@@ -210,6 +214,7 @@ def resume(
         There is no checkpoint; an object is missing or not that of the run; or the data is not
         what the run was started with.
     """
+    check_names(options, OPTIONS, arguments_of(resume))
     receivers = as_callbacks(callbacks)
     resources = Resources(threads, workers, client, memory, trace)
     snapshot = CheckpointReader(checkpoints).load(read_shards=not resources.on_cluster)
@@ -223,7 +228,7 @@ def resume(
         "update": update,
     }
     config = TrainConfig.from_json(meta["config"], objects)
-    data = _open_again(data, config, resources, meta, checkpoints)
+    data = _open_again(data, config, resources, meta, checkpoints, options)
     skipped = meta.get("skipped")
     if on_error is None or skipped:
         on_error = "raise" if skipped is None else "skip"
@@ -268,18 +273,23 @@ def _data_or_url(data: Any, name: str, described: Any, checkpoints: str) -> Any:
         return data
     if described["url"] == IN_MEMORY:
         raise InputError(
-            f"the run at {checkpoints} was started with {name} in memory; give the same {name} "
-            "again to go on with it"
+            f"the run at {checkpoints} was started with {name} that was no dataset at a URL; give "
+            f"the same {name} again to go on with it, and the options that read it, such as label="
         )
     return described["url"]
 
 
 def _open_again(
-    data: Any, config: TrainConfig, resources: Resources, meta: dict[str, Any], checkpoints: str
+    data: Any,
+    config: TrainConfig,
+    resources: Resources,
+    meta: dict[str, Any],
+    checkpoints: str,
+    options: dict[str, Any],
 ) -> Dataset:
     """Open the data of a run; `InputError` if it is not the data that `meta` describes."""
     schema = Schema.from_json(meta["data"]["schema"])
-    dataset = resources.dataset(data, shuffle=config.row_order)
+    dataset = resources.dataset(data, shuffle=config.row_order, **options)
     with suppress(InputError):  # other data, of which the digest tells
         dataset = with_label_columns(dataset, schema.label_columns, schema.n_features)
     learned = split_share(dataset, config)[0]

@@ -37,8 +37,8 @@ class JsonLog(Callback):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         path = os.fspath(path)
-        if is_url(path):
-            raise InputError(f"cannot write the log {path}, a URL; give a local file")
+        if is_url(path) or path == "-":
+            raise InputError(f"cannot write the log to {path}; give a local file")
         self._path = os.path.abspath(os.path.expanduser(path))
         self._last = 0.0
         self._has_ended = False
@@ -71,6 +71,7 @@ class JsonLog(Callback):
 
     def _write(self, text: str) -> None:
         try:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
             with open(self._path, "a", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:

@@ -1,6 +1,7 @@
 """``dadagrad train``: settings, files of settings, the result, and what is checked before."""
 
 import importlib
+import json
 import time
 from dataclasses import fields
 from functools import partial
@@ -175,6 +176,11 @@ def test_options_replace_the_settings_of_a_file(run, places, tmp_path):
     file.write_text(f"holdout = 0.2\n{file.read_text()}")
     result = run(*arguments, "--shuffle", "--holdout", places.test, "--json", "--overwrite").json
     assert (result["rows"], result["holdout"]["rows"]) == (3000, 1000)
+    url = json.dumps(str(places.test))
+    file.write_text(f"holdout = {url}\nl1 = 1e-5", encoding="utf-8-sig")  # with a byte order mark
+    assert run(*arguments, "--json", "--overwrite").json["holdout"]["rows"] == 1000
+    file.write_text("holdout = 0.2\nshuffle = false\n[class_weight]\n-1 = 2\n1 = 0.5\n")
+    run(*arguments, "--shuffle", "--holdout", places.test, "--json", "--overwrite")
     config = config_of(tmp_path / "m")
     assert config.shuffle
     assert config.class_weight == {"-1": 2, "1": 0.5}
@@ -242,12 +248,13 @@ def test_errors_that_are_found_before_training(run, places, tmp_path):
         (f"`dadagrad ingest '{raw}' --out URL`", raw, "m", "--checkpoints", tmp_path / "c"),
         ("x has one slash", places.train, "m", "--holdout", "s3:/name:word@bucket/x"),
         (
-            "cannot write the log s3://bucket/x?..., a URL;",
+            "cannot write the log to s3://bucket/x?...; give a local file",
             places.train,
             "m",
             "--log",
             "s3://bucket/x?sig=key",
         ),
+        ("cannot write the log to -; give a local file", places.train, "m", "--log", "-"),
         ("only one class", one_class, "m", "--checkpoints", tmp_path / "c"),
         ("--batch-size 1 takes", places.train, "m", "--batch-size", 1, "--workers", 2),
     ):

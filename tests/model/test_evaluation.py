@@ -392,7 +392,8 @@ def test_predictions_that_fail_leave_nothing(pair, tmp_path, monkeypatch):
         (spoiled, "p.parquet", InputError, r"part-00001, row \d is not finite"),
         (data, "file/p.parquet", StorageError, "cannot write"),
         (data, "", InputError, "is a folder"),
+        (data, "new/", InputError, "is a folder"),
     ):
         with pytest.raises(error, match=message):
-            predict(model, rows, tmp_path / out)
+            predict(model, rows, f"{tmp_path}/{out}")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

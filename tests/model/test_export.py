@@ -194,7 +194,7 @@ def test_features_of_svmlight_have_the_ids_of_the_file_as_names(tmp_path, first)
     assert {row["feature"]: row["name"] for row in rows} == named
     (output,) = json.loads(dadagrad.report(model, format="json"))["weights"]
     assert {each["feature"]: each["name"] for each in output["for"] + output["against"]} == named
-    assert f"label: {ids[0]} +" in dadagrad.export(model, format="card")
+    assert f"label for 1: {ids[0]} +" in dadagrad.export(model, format="card")
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,8 @@ def test_a_report_goes_to_any_store_in_the_form_that_is_asked_for(table):
     assert Storage("memory://pages").get("report.html").decode() == text
     with pytest.raises(InputError, match="format must be"):
         report("memory://pages", format="pdf")
+    with pytest.raises(InputError, match=r"as \.pdf; give a name that ends in \.html or \.json"):
+        report("memory://pages", "memory://pages/report.pdf")
     with pytest.raises(InputError, match="top must be a whole number of at least 0, not -1"):
         report("memory://pages", top=-1)
 

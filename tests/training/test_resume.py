@@ -4,6 +4,7 @@ import shutil
 import signal
 import time
 
+import pandas
 import pytest
 from helpers.training_cases import bits, interrupt_at, make_data
 from helpers.zarr_cases import files_of, write_zarr
@@ -152,9 +153,27 @@ def test_a_run_is_gone_on_with_from_its_folder_and_data_alone(tmp_path):
             train(again, config, checkpoints=folder)
     with pytest.raises(InputError, match=r"not what the run at .* was started with.*digest"):
         resume(folder, data=make_data(seed=1))
-    with pytest.raises(InputError, match="data in memory; give the same data again"):
+    with pytest.raises(
+        InputError, match="data that was no dataset at a URL; give the same data again"
+    ):
         resume(folder)
     assert resume(folder, data=data).model.digest == first.model.digest
+
+
+@pytest.mark.parametrize("kind", ["file", "frame"])
+def test_raw_rows_are_read_again_with_the_options_of_the_run(tmp_path, kind):
+    frame = pandas.DataFrame({"y": [0, 1] * 60, "x": range(120), "w": [1, 2, 3] * 40})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    data = frame if kind == "frame" else str(tmp_path / "a.csv")
+    options, folder = {"label": "y", "weight": "w"}, str(tmp_path / "run")
+    settings = {"passes": 4, "threads": 1, "step_size": 0.3}
+    expected = train(data, **settings, **options).model.digest
+    train(data, **settings, **options, checkpoints=folder, callbacks=[interrupt_at(200)])
+    with pytest.raises(InputError, match=r"not what the run|no column 'label'"):
+        resume(folder, data=data)
+    with pytest.raises(InputError, match="'labels' is not known; did you mean 'label'"):
+        resume(folder, data=data, labels="y")
+    assert resume(folder, data=data, **options).model.digest == expected
 
 
 def test_rows_in_temporary_files_are_those_of_one_process(tmp_path, monkeypatch):
@@ -164,7 +183,9 @@ def test_rows_in_temporary_files_are_those_of_one_process(tmp_path, monkeypatch)
     with pytest.raises(InputError, match="data in memory cannot be read by the workers"):
         train(rows, holdout=0.1, workers=1)
     train(rows, checkpoints=folder)
-    with pytest.raises(InputError, match="data in memory; give the same data again"):
+    with pytest.raises(
+        InputError, match="data that was no dataset at a URL; give the same data again"
+    ):
         resume(folder)
 
 

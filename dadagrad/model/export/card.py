@@ -10,9 +10,9 @@ from dadagrad._version import __version__
 from dadagrad.data.dataset import IN_MEMORY
 from dadagrad.model.base import LinearModel
 from dadagrad.model.export.base import FORMATS, Format
-from dadagrad.model.facts import commands, largest_weights, model_facts
+from dadagrad.model.facts import commands, largest_weights, model_facts, sides
 from dadagrad.optim.registry import register
-from dadagrad.summary import urls_text, utf8
+from dadagrad.summary import printable, urls_text, utf8
 
 MAX_WEIGHTS = 10
 """Largest weights of each sign and output that a card names, and outputs of which it does."""
@@ -51,7 +51,7 @@ class Card(Format):
 
 def _escaped(text: str) -> str:
     """Text whose names Markdown shows as they are, in one line."""
-    return re.sub(r"[\\`*_~<&\[\]]", r"\\\g<0>", " ".join(text.split()))
+    return re.sub(r"[\\`*_~<&\[\]]", r"\\\g<0>", printable(" ".join(text.split())))
 
 
 def _data(model: LinearModel) -> str:
@@ -95,7 +95,8 @@ def _weights(model: LinearModel) -> str:
         weights = [*largest_weights(model, output, 1, MAX_WEIGHTS)]
         weights += largest_weights(model, output, -1, MAX_WEIGHTS)
         texts = [f"{each['name'] or each['feature']} {each['weight']:+.3g}" for each in weights]
-        lines.append(f"- {_escaped(f'{name}: ' + ', '.join(texts))}")
+        side = f" {sides(model, output)[0]}" if model.task == "binary" else ""
+        lines.append(f"- {_escaped(f'{name}{side}: ' + ', '.join(texts))}")
     return "\n".join(lines)
 
 
