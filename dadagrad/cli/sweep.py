@@ -88,8 +88,9 @@ def sweep(
 
     --step-size, --l1, --l2 and --loss take several values, separated by commas, and all
     combinations are trained in one stream over DATA. After an eighth, a quarter and half of the
-    first pass, the worse half of those with the same penalties is dropped. A sweep has no
-    checkpoints: one that stops begins again.
+    first pass, the worse half of those with the same penalties is dropped. Settings are compared
+    on the rows since the last comparison, or on those held out: one with a smaller mean over all
+    rows may lose. A sweep has no checkpoints: one that stops begins again.
     """
     # These modules need numba and pyarrow, which load slowly.
     from dadagrad.storage.output import check_new_file, output_file
