@@ -85,6 +85,7 @@ def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
                 os.makedirs(folder, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder) as file:
                 yield file
+                check_new_file(url, overwrite)  # another process may have written it meanwhile
                 if target:
                     _name(file, target)
                 else:  # sent in parts, and exists once the last of them has arrived

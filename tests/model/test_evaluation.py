@@ -371,6 +371,19 @@ def test_a_file_is_replaced_only_on_request(pair, store, tmp_path):
     assert pq.read_table(io.BytesIO(Storage(folder).get("p.parquet"))).num_rows == 65
 
 
+@pytest.mark.parametrize("store", ["files", "memory"])
+def test_a_file_that_another_process_writes_meanwhile_is_not_replaced(pair, store, tmp_path):
+    data, model = pair
+    folder = str(tmp_path) if store == "files" else "memory://meanwhile"
+
+    def write(*progress):
+        Storage(folder).put("p.parquet", b"precious")
+
+    with pytest.raises(InputError, match="there is a file at"):
+        predict(model, data, f"{folder}/p.parquet", progress=write)
+    assert Storage(folder).get("p.parquet") == b"precious"
+
+
 def test_predictions_that_fail_leave_nothing(pair, tmp_path, monkeypatch):
     """They have no name before they are complete: a process that is killed leaves nothing."""
 
