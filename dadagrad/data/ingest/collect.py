@@ -172,8 +172,13 @@ def _plan_like_table(
         settings.setdefault("delimiter", reading.get("delimiter"))
     if text is not None:
         text = OPTIONS["text_column"].kind.convert("text_column", text)
-        (name,) = split_columns(reading.get("columns", ()), text)
-        encoder = replace(encoder, columns=(Column(str(name), "text"),))
+        names = split_columns(reading.get("columns", ()), text)
+        if len(names) != 1:
+            raise InputError(
+                f"--text-column names {len(names)} columns, and the model has one column of text; "
+                "give one"
+            )
+        encoder = replace(encoder, columns=(Column(str(names[0]), "text"),))
     options = Options(chosen, **settings)
     rows = encoder.rows.replaced(options, reading.get("columns", ()))
     return SourceSummary(
