@@ -28,19 +28,19 @@ _FIXED = set(OPTIONS) - FREE - {"text_column"} | {"no_labels", "keep_names"}
 
 @click.command(cls=GroupedCommand)
 @click.argument("model")
-@click.argument("data")
+@click.argument("data", nargs=-1, required=True)
 @reading_options(group=RAW, without=_FIXED | {"id"})
 @output_options
-def evaluate(model: str, data: str, reading: dict[str, Any], display: Display) -> None:
+def evaluate(model: str, data: tuple[str, ...], reading: dict[str, Any], display: Display) -> None:
     """Measure a model on a dataset or raw files.
 
-    DATA is a dataset, or a file that `ingest` reads: its rows get the features of the model. The
-    result is loss, error, AUC and other metrics, weighted by the weights of the rows. For a ranking
-    it is the share of pairs in the right order and the NDCG of the first 10 rows, averaged over
-    queries.
+    DATA is a dataset, or a file that `ingest` reads: its rows get the features of the model.
+    Several are one after the other. The result is loss, error, AUC and other metrics, weighted by
+    the weights of the rows. For a ranking it is the share of pairs in the right order and the NDCG
+    of the first 10 rows, averaged over queries.
     """
     with display.bar("evaluating") as bar:
-        result = dadagrad.evaluate(model, data, progress=bar.update, **reading)
+        result = dadagrad.evaluate(model, _one_or_all(data), progress=bar.update, **reading)
     if display.as_json:
         display.show_result(result)
         return
@@ -56,7 +56,7 @@ def evaluate(model: str, data: str, reading: dict[str, Any], display: Display) -
 
 @click.command(cls=GroupedCommand)
 @click.argument("model")
-@click.argument("data")
+@click.argument("data", nargs=-1, required=True)
 @grouped("Common")(
     "--out",
     required=True,
@@ -74,7 +74,7 @@ def evaluate(model: str, data: str, reading: dict[str, Any], display: Display) -
 @output_options
 def predict(
     model: str,
-    data: str,
+    data: tuple[str, ...],
     out: str,
     reasons: int | None,
     overwrite: bool,
@@ -84,16 +84,16 @@ def predict(
     """Write the predictions of a model to a file.
 
     DATA is a dataset, or a file that `ingest` reads, or - for standard input: its rows get the
-    features of the model, and are predicted as they arrive. The columns are row, file, line,
-    tag, query and label if there are any, score (one for each class or label), prediction, and
-    probability (of the second of two classes, else one for each) if the loss classifies. The file
-    appears when it is complete.
+    features of the model, and are predicted as they arrive. Several are one after the other. The
+    columns are row, file, line, tag, query and label if there are any, score (one for each class or
+    label), prediction, and probability (of the second of two classes, else one for each) if the
+    loss classifies. The file appears when it is complete.
     """
     _check_output(out, display)
     with display.bar("predicting") as bar:
         result = dadagrad.predict(
             model,
-            data,
+            _one_or_all(data),
             out,
             overwrite=overwrite,
             reasons=reasons,
@@ -185,6 +185,10 @@ def export(model: str, format_: str | None, out: str, overwrite: bool, display: 
     dadagrad.export(model, out, format=format_, overwrite=overwrite)
     if out != "-":
         display.show_result({"model": model, "out": out})
+
+
+def _one_or_all(data: tuple[str, ...]) -> str | list[str]:
+    return data[0] if len(data) == 1 else list(data)
 
 
 def _check_output(out: str, display: Display) -> None:

@@ -1,5 +1,6 @@
 """``dadagrad evaluate`` and ``dadagrad predict``."""
 
+import csv
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -63,6 +64,19 @@ def test_a_file_goes_to_standard_output_alone(run, places, tmp_path, name, optio
     answer = run(*command, "-")
     assert len(answer.stdout.splitlines()) == len((tmp_path / "file").read_text().splitlines())
     assert "both write to standard output" in run(*command, "-", "--json").error
+
+
+def test_several_datasets_are_one_after_the_other(run, places):
+    once = run("evaluate", places.model, places.test, "--json").json
+    twice = run("evaluate", places.model, places.test, places.test, "--json").json
+    assert twice["rows"] == 2 * once["rows"]
+    assert twice["loss"] == pytest.approx(once["loss"])
+    predict = ("predict", places.model, "--out", "-", places.test)
+    one, two = (
+        [row["score"] for row in csv.DictReader(run(*predict, *more).stdout.splitlines())]
+        for more in ((), (places.test,))
+    )
+    assert two == 2 * one
 
 
 def test_a_link_stays_and_the_file_behind_it_is_replaced(run, places, tmp_path):
