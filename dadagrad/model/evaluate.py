@@ -24,19 +24,19 @@ from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import InputError
 from dadagrad.kernels.parallel import available_cores
 from dadagrad.model.base import refuse_not_finite
-from dadagrad.model.metrics import ClassMetrics, RegressionMetrics, count_unseen
+from dadagrad.model.metrics import (
+    ClassMetrics,
+    LabelMetrics,
+    RegressionMetrics,
+    RocCurve,
+    count_unseen,
+)
 from dadagrad.model.model import Model, as_model
 from dadagrad.model.ranking import RankingScores
 from dadagrad.optim.arrays import Array
 from dadagrad.optim.losses import LOSSES, Loss, Ranking, check_targets
 from dadagrad.settings import Number
 from dadagrad.task import Task, has_classes
-
-MAX_SCORES = 2**19
-"""Distinct scores from which the area under the ROC curve is computed."""
-
-MAX_POINTS = 200
-"""Points of a curve for a picture."""
 
 RowsDone = Callable[[int, int], None]
 """Receives the number of rows that are done, and of all rows."""
@@ -85,14 +85,17 @@ def evaluate(
         are predicted wrong), ``accuracy`` (1 - error), ``auc`` (ties count half), ``seconds``,
         ``unseen`` (share of the non-zeros whose features have no weight, such as categories that
         training has not seen).
-        All are weighted by the weights of the rows. The error of a regression is None, and the
-        auc is None unless there are two classes and both occur. The auc is exact up to half a
-        million distinct scores, and its error is less than 0.00002 with more; ``pr_auc`` is the
-        average precision. With classes: ``f1`` (of the larger of two, else the mean over classes),
-        ``classes`` (precision, recall, F1 and weight of each), ``confusion`` (weights by true and
-        predicted class), and with probabilities ``log_loss`` and ``calibration_error`` (10 bins of
-        the probability of the predicted class). A regression has ``rmse``, ``mae`` and ``r2``, and
-        of one label in rows with queries ``queries`` and ``ndcg``, as a ranking.
+        All are weighted by the weights of the rows. The error of a regression is None, and the auc
+        is None unless there are two classes and both occur, or several labels, up to 100: then it
+        is the mean over those that occur. The auc is exact up to half a million distinct scores,
+        and its error is less than 0.00002 with more; several labels share these scores. ``pr_auc``
+        is the average precision of two classes. With several labels: ``f1`` (the mean over labels)
+        and ``classes`` (precision, recall, F1, weight and auc of each label). With classes: ``f1``
+        (of the larger of two, else the mean over classes), ``classes`` (precision, recall, F1 and
+        weight of each), ``confusion`` (weights by true and predicted class), and with probabilities
+        ``log_loss`` and ``calibration_error`` (10 bins of the probability of the predicted class).
+        A regression has ``rmse``, ``mae`` and ``r2``, and of one label in rows with queries
+        ``queries`` and ``ndcg``, as a ranking.
 
         For a ranking, ``loss`` is that of all pairs of rows of different relevance, ``accuracy``
         the share of the pairs in the right order, ``ndcg`` that of the first 10 rows, and
@@ -122,8 +125,10 @@ def _evaluate_labels(
     model: Model, data: Dataset, loss: Loss, scored: Iterator[Scored], *, curves: bool
 ) -> dict[str, Any]:
     two_classes = model.task == "binary" or (model.task == "multiclass" and model.n_outputs == 2)
-    curve = _Curve() if two_classes else None
-    classes = ClassMetrics(model) if model.task in ("binary", "multiclass") else None
+    curve = RocCurve() if two_classes else None
+    classes: ClassMetrics | LabelMetrics | None = None
+    if model.has_classes:
+        classes = LabelMetrics(model) if model.task == "multilabel" else ClassMetrics(model)
     numbers = RegressionMetrics(len(model.label_columns)) if model.task == "regression" else None
     ranked_numbers = numbers is not None and data.schema.queried and model.n_outputs == 1
     orders = RankingScores() if ranked_numbers else None
@@ -149,7 +154,7 @@ def _evaluate_labels(
             assert rows.queries is not None
             orders.add(labels[:, 0], rows.queries, scores[:, 0])
         if classes is not None:
-            classes.add(scores, labels[:, 0], predicted[:, 0], weight)
+            classes.add(scores, labels, predicted, weight)
         if curve is not None:
             # The difference of their scores separates two classes with an output each.
             ranked = scores[:, -1] if model.n_outputs == 1 else scores[:, 1] - scores[:, 0]
@@ -169,7 +174,7 @@ def _evaluate_labels(
     result |= {"error": mistakes / total, "accuracy": 1.0 - mistakes / total}
     if curves:
         drawn: dict[str, Any] = {} if curve is None else curve.points()
-        if classes is not None and model.has_probabilities:
+        if isinstance(classes, ClassMetrics) and model.has_probabilities:
             drawn["calibration"] = classes.reliability()
         result["curves"] = drawn
     return result if classes is None else result | classes.result()
@@ -245,75 +250,3 @@ def _targets(model: Model, labels: Array) -> Array:
     values = [column.values or () for column in model.label_columns]
     positive = values[0] if model.task == "multiclass" else [each[-1] for each in values]
     return np.where(labels == np.array(positive), 1.0, -1.0)
-
-
-class _Curve:
-    """The area under the ROC curve, from the weight of each class at each score.
-
-    It is exact up to `MAX_SCORES` distinct scores. Of more, neighbours are merged, such that each
-    has about 2 / `MAX_SCORES` of the weight of a class: only the order within them is lost.
-    """
-
-    def __init__(self) -> None:
-        self._scores = np.zeros(0)
-        self._weights = np.zeros((0, 2))  # of negative and positive rows
-        self._new: list[tuple[Array, Array]] = []
-        self._n_new = 0
-
-    def add(self, scores: Array, targets: Array, weight: Array) -> None:
-        self._new.append((scores, np.stack([weight * (targets < 0), weight * (targets > 0)], 1)))
-        self._n_new += len(scores)
-        if self._n_new > MAX_SCORES:
-            self._merge()
-
-    def _merge(self) -> Array:
-        """Sort the scores, and sum the weights at each, which are returned; few enough are kept."""
-        pieces = [(self._scores, self._weights), *self._new]
-        scores, weights = (np.concatenate(each) for each in zip(*pieces, strict=True))
-        order = np.argsort(scores, kind="stable")  # most are in order
-        scores, weights = scores[order], weights[order]
-        starts = np.flatnonzero(np.diff(scores, prepend=np.nan) != 0.0)
-        scores, weights = scores[starts], np.add.reduceat(weights, starts)
-        if len(scores) > MAX_SCORES:
-            totals = weights.sum(axis=0)
-            shares = (weights / np.where(totals > 0.0, totals, 1.0)).sum(axis=1)
-            bins = np.floor((np.cumsum(shares) - shares) * (MAX_SCORES / 2))
-            starts = np.flatnonzero(np.diff(bins, prepend=-1.0))
-            ends = np.append(starts[1:], len(scores)) - 1  # a score of great weight is at an end
-            scores, weights = scores[ends], np.add.reduceat(weights, starts)
-        self._scores, self._weights, self._new, self._n_new = scores, weights, [], 0
-        return weights
-
-    def area(self) -> float | None:
-        """The chance that a positive row has a larger score than a negative one."""
-        negative, positive = self._merge().T
-        pairs = positive.sum() * negative.sum()
-        if pairs == 0.0:
-            return None
-        below = np.cumsum(negative) - 0.5 * negative
-        return float(positive @ below / pairs)
-
-    def points(self) -> dict[str, list[list[float]]]:
-        """The ROC curve and the curve of precision and recall; none without both classes."""
-        sums = np.cumsum(self._merge()[::-1], axis=0)
-        negative, positive = sums.T
-        if not len(sums) or not sums[-1].all():
-            return {}
-        rates = sums / sums[-1]
-        # The same step along the curve between any two points.
-        places = np.searchsorted(rates.sum(axis=1), np.linspace(0.0, 2.0, MAX_POINTS))
-        places = np.unique(np.minimum(places, len(sums) - 1))
-        roc = np.vstack([np.zeros(2), rates[places]])
-        precision = positive[places] / (positive + negative)[places]
-        pairs = np.stack([rates[places, 1], precision], axis=1)
-        return {"roc": roc.tolist(), "precision_recall": pairs.tolist()}
-
-    def average_precision(self) -> float | None:
-        """Mean precision over the positive rows, from the largest score down (ties together)."""
-        negative, positive = self._merge()[::-1].T
-        if positive.sum() == 0.0:
-            return None
-        right, chosen = np.cumsum(positive), np.cumsum(positive + negative)
-        counts = positive > 0.0
-        precision = right[counts] / chosen[counts]
-        return float(positive[counts] @ precision / right[-1])

@@ -135,8 +135,32 @@ def test_loss_error_and_area(weighted, task, values, loss, formula):
         predicted = np.array(values)[scores.argmax(axis=1), None]
     wrong = np.average((predicted != labels).mean(axis=1), weights=weight)
     assert (result["error"], result["accuracy"]) == pytest.approx((wrong, 1 - wrong))
-    area = sk.roc_auc_score(labels, scores, sample_weight=weight) if task == "binary" else None
+    ranked = task in ("binary", "multilabel")
+    area = sk.roc_auc_score(labels, scores, sample_weight=weight) if ranked else None
     assert result["auc"] == pytest.approx(area)
+
+
+def test_metrics_of_labels_are_those_of_scikit_learn():
+    random = np.random.default_rng(2)
+    weight = random.integers(1, 4, 65)
+    labels = random.integers(0, 2, (65, 3)).astype(float)
+    data = make_data(labels, weights=weight.astype(np.float32))
+    model = make_model("multilabel", data.schema.label_columns, loss="hinge")
+    result, scores = evaluate(model, data), scores_of(model, data)
+    options = {"sample_weight": weight, "zero_division": 0}
+    expected = sk.precision_recall_fscore_support(labels, scores > 0, **options)
+    for row, name in enumerate(("precision", "recall", "f1", "weight")):
+        mine = [facts[name] for facts in result["classes"].values()]
+        np.testing.assert_allclose(mine, expected[row])
+    assert result["f1"] == pytest.approx(np.mean(expected[2]))
+    areas = sk.roc_auc_score(labels, scores, sample_weight=weight, average=None)
+    assert result["auc"] == pytest.approx(areas.mean())
+    assert [facts["auc"] for facts in result["classes"].values()] == pytest.approx(areas)
+    without = make_data(labels * [1.0, 1.0, 0.0])  # a label that is not set has no area
+    partly = evaluate(model, without)
+    known = [facts["auc"] for facts in partly["classes"].values()]
+    assert known[2] is None
+    assert partly["auc"] == pytest.approx(np.mean(known[:2]))
 
 
 @pytest.mark.parametrize(("task", "loss", "n"), [
@@ -228,7 +252,7 @@ def test_area_of_more_scores_than_are_kept_is_nearly_that_of_all(seed, share, or
     weight = random.integers(1, 4, 6000)
     data = one_feature(score[rows], positive[rows], weight[rows], [500] * 12)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dadagrad.model.evaluate.MAX_SCORES", 1024)
+        patch.setattr("dadagrad.model.metrics.MAX_SCORES", 1024)
         area = evaluate(IDENTITY, data)["auc"]
     expected = sk.roc_auc_score(positive, np.float32(score), sample_weight=weight)
     assert abs(area - expected) < 5 / 1024
@@ -251,7 +275,7 @@ def test_memory_does_not_grow_with_the_data(monkeypatch):
         assert 0.4 < evaluate(IDENTITY, data)["auc"] < 0.6
         return tracemalloc.get_traced_memory()[1]
 
-    monkeypatch.setattr("dadagrad.model.evaluate.MAX_SCORES", 10_000)
+    monkeypatch.setattr("dadagrad.model.metrics.MAX_SCORES", 10_000)
     try:
         few = peak(20)
         assert peak(100) < 1.2 * few

@@ -20,7 +20,7 @@ from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset, MemoryDataset, Partition
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.kernels.id_sets import packed_bytes
-from dadagrad.model.evaluate import MAX_SCORES
+from dadagrad.model.metrics import MAX_SCORES
 from dadagrad.optim.arrays import Array
 from dadagrad.problem import Problem
 from dadagrad.training.memory.workers import WorkerMemory, cache_bytes, n_holders, stays_on_workers
