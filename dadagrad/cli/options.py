@@ -296,6 +296,7 @@ def training_output(command: Callable[..., None]) -> Callable[..., None]:
         is_flag=False,
         flag_value="127.0.0.1:0",
         metavar="[HOST:PORT]",
+        callback=_check_address,
         help="Serve a live page of the run. By default it is at a free port of this machine alone; "
         "on a cluster it is at /dadagrad of Dask's dashboard too.",
     )
@@ -317,6 +318,18 @@ def training_output(command: Callable[..., None]) -> Callable[..., None]:
         command(display=display, callbacks=callbacks, **options)
 
     return with_callbacks
+
+
+def _check_address(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return the address; `InputError` for another word, such as the next argument."""
+    if value is not None:
+        from dadagrad.reports.dashboard import parse_address
+
+        try:
+            parse_address(value)
+        except InputError as error:
+            raise InputError(f"{error}, or put --dashboard at the end") from error
+    return value
 
 
 def load_dask() -> None:

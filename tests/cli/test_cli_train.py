@@ -255,6 +255,7 @@ def test_errors_that_are_found_before_training(run, places, tmp_path):
             "s3://bucket/x?sig=key",
         ),
         ("cannot write the log to -; give a local file", places.train, "m", "--log", "-"),
+        ("put --dashboard at the end", places.train, "m", "--dashboard", places.test),
         ("only one class", one_class, "m", "--checkpoints", tmp_path / "c"),
         ("--batch-size 1 takes", places.train, "m", "--batch-size", 1, "--workers", 2),
     ):
