@@ -71,7 +71,9 @@ def name_options(text: str) -> str:
 
 def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
     """Return the question whether one of the `names` like `name` was meant, or `otherwise`."""
-    near = difflib.get_close_matches(name, names, 3)
+    names = list(names)
+    near = [each for each in names if each.strip().casefold() == name.strip().casefold()]
+    near = near or difflib.get_close_matches(name, names, 3)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
 
 

@@ -59,14 +59,15 @@ class Choice:
         return "|".join(self.words or self.names) if len(self.names) < 4 else "NAME"
 
     def convert(self, name: str, value: Any) -> Any:
+        if isinstance(value, str):
+            value = dict(zip(self.words, self.names, strict=False)).get(value, value)
         if (value is None and self.optional) or (isinstance(value, str) and value in self.names):
             return value
         names = ", ".join(self.words or self.names)
         raise InputError(f"{name} {value!r} is not known; choose one of {names}")
 
     def parse(self, name: str, text: str) -> Any:
-        named = dict(zip(self.words, self.names, strict=False))
-        return self.convert(name, named.get(text, text))
+        return self.convert(name, text)
 
 
 @dataclass(frozen=True)

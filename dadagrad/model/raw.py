@@ -13,6 +13,7 @@ from dadagrad.data.arrays import dataset_from_arrays, finish_rows
 from dadagrad.data.blocks import LeftOut
 from dadagrad.data.dataset import Schema
 from dadagrad.data.ingest.collect import plan_reading
+from dadagrad.data.ingest.ingest import check_known
 from dadagrad.data.ingest.pairs import are_texts, is_pair, split_pair
 from dadagrad.data.ingest.sources import FileSource, Source, is_raw, make_source
 from dadagrad.data.ingest.workers import WorkerPool
@@ -61,6 +62,7 @@ def read_raw(trained: Schema, data: Any, **options: Any) -> Iterator[RawRows]:
     that may differ. Raises `InputError`, naming line and column, for rows that do not have its
     columns or their kinds.
     """
+    check_known(options)
     if trained.feature_space.of_text and are_texts(data):
         data = data, None
     source = make_source(data)

@@ -164,7 +164,7 @@ def warn_of_rows(problem: Problem, rows: Rows, *, is_temporary: bool) -> None:
     if rows.queries is not None and problem.task == "multiclass":
         logger.warning(
             "the rows have queries, and the loss learns the labels as classes, not the order of "
-            f"the rows of a query; {name_options('choose --loss ranking for that')}"
+            "the rows of a query; the ranking loss learns that"
         )
     labels = rows.labels[:, 0]
     if rows.weights is not None:  # those of a partition that is skipped are all 0

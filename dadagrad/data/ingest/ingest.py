@@ -120,7 +120,7 @@ def ingest(
         If `out` cannot be written, or the disk for temporary files is full.
     """
     started = time.perf_counter()
-    _check_known(options)
+    check_known(options)
     source = make_source(sources)
     given = source.paths
     if client is not None:  # workers have folders of their own
@@ -167,11 +167,12 @@ def ingest(
 show_settings(ingest, OPTIONS)
 
 
-def _check_known(options: Mapping[str, Any]) -> None:
+def check_known(options: Mapping[str, Any]) -> None:
+    """Refuse options that say nothing about how rows are read."""
     if unknown := set(options) - set(OPTIONS):
         name = min(unknown)
-        remedy = nearest(name, arguments_of(ingest), f"its options are {', '.join(OPTIONS)}")
-        raise InputError(f"{name!r} is not an option of ingest; {remedy}")
+        remedy = nearest(name, OPTIONS, f"the options are {', '.join(OPTIONS)}")
+        raise InputError(f"{name!r} does not say how rows are read; {remedy}")
 
 
 def _provenance(
@@ -247,7 +248,7 @@ def as_dataset(
     """
     if is_raw(data):
         return read_dataset(data, like=like, shuffle=shuffle, progress=progress, **options)
-    _check_known(options)
+    check_known(options)
     given = given_options(options)
     if isinstance(data, list | tuple) and not is_pair(data):
         raw = [make_source(each).name for each in data if is_raw(each)] if given else []
@@ -297,7 +298,7 @@ def read_dataset(
 
     Rows are in memory, or in temporary files if they exceed 128 MiB.
     """
-    _check_known(options)
+    check_known(options)
     source = make_source(sources)
     summary = plan_reading(source, options, schema_of(like))
     return collect(source, summary, shuffle=shuffle, progress=progress).to_dataset(source.name)

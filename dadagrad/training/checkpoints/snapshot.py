@@ -151,10 +151,15 @@ def check_same_data(
     """Raise `InputError` unless `data` are those that the checkpoints at `place` describe."""
     digest = "none" if described is None else described["digest"]
     if data.digest != digest:
+        remedy = "restore the data, or start a new run"
+        if data.is_temporary:  # how rows were read, and by whom, is not in checkpoints
+            remedy = (
+                "give the same rows with the options that read them, and as the run began: on "
+                "threads, or on workers"
+            )
         raise InputError(
             f"the {name} at {data.url} is not what the run at {place} was started with: its digest "
-            f"is {data.digest[:12]}, the checkpoint has {digest[:12]}; restore the data, or start "
-            "a new run"
+            f"is {data.digest[:12]}, the checkpoint has {digest[:12]}; {remedy}"
         )
 
 
