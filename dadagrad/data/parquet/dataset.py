@@ -28,13 +28,7 @@ from dadagrad.data.dataset import (
     Partition,
     Schema,
 )
-from dadagrad.data.parquet.columns import (
-    find_columns,
-    label_counts,
-    label_numbers,
-    lists_of,
-    numbers_of,
-)
+from dadagrad.data.parquet.columns import ColumnReader, find_columns
 from dadagrad.data.parquet.footer import RowGroup, read_row_groups
 from dadagrad.data.rows import Rows, row_of
 from dadagrad.errors import (
@@ -124,7 +118,8 @@ class ParquetDataset(Dataset):
                 f"{place} has {table.num_rows} rows where the footer says {n_rows}; write or copy "
                 "the file again"
             )
-        indptr, ids = lists_of(table.column("indices"), place, "indices", np.int64)
+        columns = ColumnReader(table, place)
+        indptr, ids = columns.lists("indices", np.int64)
         # As unsigned numbers, negative ids are too large.
         wrong = ids.view(np.uint64) >= self.schema.n_features
         if wrong.any():
@@ -135,7 +130,7 @@ class ParquetDataset(Dataset):
             )
         values = weights = queries = None
         if "values" in self._columns:
-            ends, values = lists_of(table.column("values"), place, "values", np.float32)
+            ends, values = columns.lists("values", np.float32)
             if not np.array_equal(indptr, ends):
                 row = int(np.flatnonzero(indptr[1:] != ends[1:])[0])
                 raise InputError(
@@ -146,12 +141,11 @@ class ParquetDataset(Dataset):
                 values = None
         labels = np.empty((n_rows, len(self._label_names)), np.float64)
         for number, name in enumerate(self._label_names):
-            column = table.column(name)
-            labels[:, number] = label_numbers(column, place, name, self._codes.get(name))
+            labels[:, number] = columns.labels(name, self._codes.get(name))
         if "weight" in self._columns:
-            weights = numbers_of(table.column("weight"), place, "weight", np.float32)
+            weights = columns.numbers("weight", np.float32)
         if "query" in self._columns:
-            queries = numbers_of(table.column("query"), place, "query", np.int64)
+            queries = columns.numbers("query", np.int64)
         rows = Rows.from_csr(indptr, ids, values, labels, weights, queries=queries)
         rows.check(place)
         optional = (rows.values, rows.weights, rows.queries)
@@ -207,8 +201,8 @@ class ParquetDataset(Dataset):
         text = self._columns[name] == "text"
         counts: Counter[Any] = Counter()
         for partition in range(len(self._groups)):
-            column = self._table(partition, [name]).column(name)
-            counts.update(label_counts(column, self._place(partition), name))
+            columns = ColumnReader(self._table(partition, [name]), self._place(partition))
+            counts.update(columns.label_counts(name))
             if not text and len(counts) > MAX_LISTED_VALUES:
                 return LabelColumn(name)
         if len(counts) > MAX_LISTED_VALUES:
