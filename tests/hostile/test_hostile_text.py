@@ -11,7 +11,7 @@ from dadagrad import DadagradError, InputError, evaluate, ingest, open_dataset, 
 from dadagrad.data.ingest import vw
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.delimited import cut_at_rows
-from dadagrad.data.tables.formats import open_text
+from dadagrad.data.tables.formats import TextOpener
 
 CSV = b'label,a,b\n1,2,3\n0,,1e3\n1,"4",5\n'
 TABLES = {
@@ -51,7 +51,7 @@ def test_spoilt_tables_give_sound_blocks_or_an_input_error(table, on_error):
         layout = {"format": "csv", "header": True, "delimiter": "," if "csv" in name else "\t"}
     with only_our_errors():
         options = Options(**layout, hash_bits=5, on_error=on_error)
-        parse, _ = open_text(name, data, options, None, [])
+        parse, _ = TextOpener(options).open(name, data)
         chunks = cut_at_rows(name, [(data, 0)], parse.delimiter) if parse.quoted else [(data, 0)]
         for chunk, offset in chunks:
             block = parse.encoder.finish(parse(chunk, path=name, offset=offset))

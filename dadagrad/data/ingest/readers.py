@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +27,11 @@ from dadagrad.data.reading.files import (
 )
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.delimited import check_distinct_columns, cut_at_rows
-from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.formats import (
-    check_columns,
+    TextOpener,
     learn_encoder,
     names_of_columns,
-    open_text,
     table_batches,
 )
 from dadagrad.data.tables.parquet import names_of_parquet, parquet_table
@@ -45,12 +43,10 @@ NO_ROWS = Block(np.zeros(1, np.int64), np.zeros(0, np.int64), None, np.zeros((0,
 MIN_HEAD_ROWS = 1_000
 """Rows of row groups or blocks from which kinds of columns are learned, if there are so many."""
 
-Parser = Callable[..., Block]
-
 Chunks = Iterator[tuple[bytes, int]]
 """Whole lines of a file, and their offsets."""
 
-LINE_PARSERS: dict[str, Parser] = {"svmlight": svmlight.parse, "vw": vw.parse}
+LINE_PARSERS: dict[str, Callable[..., Block]] = {"svmlight": svmlight.parse, "vw": vw.parse}
 
 
 def file_tasks(
@@ -75,7 +71,7 @@ def file_tasks(
         limit = TASK_BYTES // 4 if COMPRESSED_NAME.search(file.path) else TASK_BYTES
         columns_known = options.format in LINE_PARSERS or (number > 0 and summary.columns)
         if columns_known and 0 < file.size <= limit:
-            yield Task(number, 0, _parse_whole(file, summary))
+            yield Task(number, 0, partial(_parse_file, file, summary.opener))
         else:
             yield from tasks(file, number, summary)
 
@@ -96,10 +92,19 @@ def transform(block: Block, options: Options) -> Block:
     return transform_values(block, binary=options.binary, norm=options.norm)
 
 
-def _parse_lines(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
-    """Parse lines with values that are final, unlike those of a table."""
-    block = LINE_PARSERS[options.format](chunk, path=path, offset=offset, options=options)
-    return transform(block, options)
+@dataclass(frozen=True, slots=True)
+class LineParser:
+    """Parser of lines with values that are final, unlike those of a table."""
+
+    options: Options
+    quoted, delimiter = False, None
+
+    def __call__(self, chunk: bytes, *, path: str, offset: int) -> Block:
+        parse = LINE_PARSERS[self.options.format]
+        return transform(parse(chunk, path=path, offset=offset, options=self.options), self.options)
+
+
+Parser = LineParser | TableParser
 
 
 def _parse_part(parse: Parser, part: Range) -> Iterator[Block]:
@@ -110,9 +115,7 @@ def _parse_part(parse: Parser, part: Range) -> Iterator[Block]:
 
 def _whole_rows(parse: Parser, path: str, chunks: Chunks) -> Chunks:
     """Chunks of whole rows, of which each may have several lines."""
-    if isinstance(parse, TableParser) and parse.quoted:
-        return cut_at_rows(path, chunks, parse.delimiter or ",")
-    return chunks
+    return cut_at_rows(path, chunks, parse.delimiter or ",") if parse.quoted else chunks
 
 
 def _parse_chunk(parse: Parser, path: str, chunk: bytes, offset: int, n_bytes: int) -> list[Block]:
@@ -140,46 +143,44 @@ def read_all(tasks: tuple[Task, ...]) -> Iterator[Block]:
 
 
 def _open_chunks(
-    path: str, chunks: Chunks, options: Options, encoder: TableEncoder | None, columns: list[str]
+    path: str, chunks: Chunks, opener: TextOpener
 ) -> tuple[Parser, Chunks, list[str]] | None:
     """Parser of a file by its first rows, its chunks of whole rows, and its columns.
 
     It is None for a file without rows, such as a compressed one of no bytes, or of blank lines.
     """
-    if options.format in LINE_PARSERS:
-        return partial(_parse_lines, options=options), chunks, columns
+    if opener.options.format in LINE_PARSERS:
+        return LineParser(opener.options), chunks, []
     first, offset = next(chunks, (b"", 0))
     if not first.strip() and not any(chunk.strip() for chunk, _ in chunks):
         return None
-    parse, columns = open_text(path, first, options, encoder, columns)
+    parse, columns = opener.open(path, first)
     return parse, _whole_rows(parse, path, chain([(first, offset)], chunks)), columns
 
 
-def _parse_whole(file: SourceFile, summary: SourceSummary) -> Callable[[], Iterator[Block]]:
-    """A function that yields the blocks of a small file."""
-    options, encoder = _current_options(summary), summary.encoder
-    if options.format == "parquet" and encoder is not None:
-        return partial(_parse_parquet_file, TableParser(encoder, options), file)
-    return partial(_parse_text_file, file, options, encoder, summary.columns)
+def _parse_file(file: SourceFile, opener: TextOpener) -> Iterator[Block]:
+    """Yield the blocks of a small file, of which the first counts for all bytes."""
+    read = _blocks_of_parquet if opener.options.format == "parquet" else _blocks_of_text
+    for number, block in enumerate(read(file, opener)):
+        yield replace(block, source_bytes=0 if number else file.size)
 
 
-def _parse_text_file(
-    file: SourceFile, options: Options, encoder: TableEncoder | None, columns: list[str]
-) -> Iterator[Block]:
-    """Yield the blocks of a small file of text."""
+def _blocks_of_text(file: SourceFile, opener: TextOpener) -> Iterator[Block]:
     chunks = read_chunks(Range(file, 0, None), TASK_BYTES)
-    if (opened := _open_chunks(file.path, chunks, options, encoder, columns)) is not None:
+    if (opened := _open_chunks(file.path, chunks, opener)) is not None:
         parse, chunks, _ = opened
-        for number, (chunk, offset) in enumerate(chunks):
-            yield from _parse_chunk(parse, file.path, chunk, offset, 0 if number else file.size)
+        for chunk, offset in chunks:
+            yield parse(chunk, path=file.path, offset=offset)
 
 
-def _parse_parquet_file(parse: TableParser, file: SourceFile) -> Iterator[Block]:
-    """Yield the blocks of a small file of Parquet, which is fetched in one request."""
+def _blocks_of_parquet(file: SourceFile, opener: TextOpener) -> Iterator[Block]:
+    """Yield the blocks of a file that is fetched in one request."""
+    assert opener.encoder is not None
+    parse = TableParser(opener.encoder, opener.options)
     with file.open(buffer_bytes=file.size) as opened:
         content = io.BytesIO(opened.read())
-    for number, group in enumerate(_filled_groups(content, file.path)):
-        yield from _parse_group(parse, content, file.path, group, 0 if number else file.size)
+    for group in _filled_groups(content, file.path):
+        yield from _parse_group(parse, content, file.path, group)
 
 
 def _filled_groups(file: BinaryIO, path: str) -> list[RowGroup]:
@@ -189,16 +190,14 @@ def _filled_groups(file: BinaryIO, path: str) -> list[RowGroup]:
 def _text_tasks(
     file: SourceFile, number: int, summary: SourceSummary, *, whole_streams: bool
 ) -> Iterator[Task]:
-    options, path = summary.options, file.path
-    ranges = plan_ranges(file, TASK_BYTES)
+    path = file.path
+    ranges, whole = plan_ranges(file, TASK_BYTES), Range(file, 0, None)
     if not ranges:
         return
     meter = Meter()
-    chunks = read_chunks(
-        replace(ranges[0], stop=None), TASK_BYTES, meter, at_once=options.to_predict
-    )
+    chunks = read_chunks(whole, TASK_BYTES, meter, at_once=summary.options.to_predict)
     can_seek = ranges[0].stop is not None
-    opened = _open_chunks(path, chunks, options, summary.encoder, summary.columns)
+    opened = _open_chunks(path, chunks, summary.opener)
     if opened is None:
         return
     parse, chunks, columns = opened
@@ -208,33 +207,20 @@ def _text_tasks(
             summary.columns = columns
         summary.delimiter = summary.delimiter or parse.delimiter
         can_seek &= not parse.quoted
-    if can_seek:
-        for index, part in enumerate(ranges):
-            yield Task(number, index, partial(_parse_part, _current(parse, summary), part))
-        return
-    if whole_streams:
-        yield Task(number, 0, partial(_parse_part, parse, Range(file, 0, None)))
+    parts = ranges if can_seek else [whole] if whole_streams else []
+    for index, part in enumerate(parts):
+        parse = replace(parse, options=summary.current_options)
+        yield Task(number, index, partial(_parse_part, parse, part))
+    if parts:
         return
     block = 0
     for block, (chunk, offset) in enumerate(chunks):
-        parse = _current(parse, summary)
+        parse = replace(parse, options=summary.current_options)
         parse_part = partial(_parse_chunk, parse, path, chunk, offset, meter.take())
         yield Task(number, 0, parse_part, block)
     if (rest := file.size - meter.position) > 0:  # after the last line, as a checksum
         parse_part = partial(_parse_chunk, parse, path, b"", meter.position, rest)
         yield Task(number, 0, parse_part, block + 1)
-
-
-def _current(parse: Any, summary: SourceSummary) -> Any:
-    """`parse` with the `_current_options`."""
-    is_table = isinstance(parse, TableParser)
-    return replace(parse, options=_current_options(summary)) if is_table else parse
-
-
-def _current_options(summary: SourceSummary) -> Options:
-    """The options, without names if there are too many of them."""
-    options = summary.options
-    return replace(options, keep_names=False) if summary.too_many_names else options
 
 
 def learn_table(heads: Iterable[pa.Table], place: str, summary: SourceSummary) -> TableParser:
@@ -272,19 +258,17 @@ def _parquet_tasks(file: SourceFile, number: int, summary: SourceSummary) -> Ite
         parse = learn_table(heads, file.path, summary)
     for index, group in enumerate(groups):
         n_bytes = file.size * (index + 1) // len(groups) - file.size * index // len(groups)
-        parse_now = _current(parse, summary)
-        yield Task(number, index, partial(_open_group, parse_now, file, group, n_bytes))
+        parse = replace(parse, options=summary.current_options)
+        yield Task(number, index, partial(_open_group, parse, file, group, n_bytes))
 
 
 def _open_group(parse: TableParser, file: SourceFile, group: RowGroup, n_bytes: int) -> list[Block]:
     with file.open() as opened:
-        return _parse_group(parse, opened, file.path, group, n_bytes)
-
-
-def _parse_group(
-    parse: TableParser, file: BinaryIO, path: str, group: RowGroup, n_bytes: int
-) -> list[Block]:
-    check_columns(parse.encoder, parse.options, names_of_parquet(path, group), path)
-    table = parquet_table(file, path, group, parse.encoder.column_names())
-    *others, last = map(parse.encode, table_batches(table, path, group.first + 1))
+        *others, last = _parse_group(parse, opened, file.path, group)
     return [*others, replace(last, source_bytes=n_bytes)]
+
+
+def _parse_group(parse: TableParser, file: BinaryIO, path: str, group: RowGroup) -> Iterator[Block]:
+    parse.check_columns(names_of_parquet(path, group), path)
+    table = parquet_table(file, path, group, parse.encoder.column_names())
+    return map(parse.encode, table_batches(table, path, group.first + 1))

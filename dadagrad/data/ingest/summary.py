@@ -17,6 +17,7 @@ from dadagrad.data.labels import LabelCollector
 from dadagrad.data.reading.options import MATRIX_FORMATS, Delimiter, Options
 from dadagrad.data.tables.columns import PLURALS
 from dadagrad.data.tables.encoder import Names, NameTable, TableEncoder
+from dadagrad.data.tables.formats import TextOpener
 from dadagrad.data.views import check_columns
 from dadagrad.errors import InputError
 
@@ -61,6 +62,16 @@ class SourceSummary:
             several=options.format == "svmlight",
             always=options.multilabel and not options.no_labels,
         )
+
+    @property
+    def current_options(self) -> Options:
+        """The options, without names if there are too many of them."""
+        return replace(self.options, keep_names=False) if self.too_many_names else self.options
+
+    @property
+    def opener(self) -> TextOpener:
+        """The opener of the next file."""
+        return TextOpener(self.current_options, self.encoder, self.columns)
 
     def feature_names(self) -> dict[int, str]:
         """Names by feature; of several names of one feature the first."""

@@ -33,7 +33,7 @@ from dadagrad.data.tables.cells import (
 from dadagrad.data.tables.columns import PLURALS, Column
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.lists import holds_numbers, other_length, to_items
-from dadagrad.data.tables.row_columns import shown
+from dadagrad.data.tables.row_columns import RECORDED, no_column, shown
 from dadagrad.data.tables.words import hash_texts, runs_of_words
 from dadagrad.errors import InputError
 from dadagrad.kernels import parsing
@@ -57,6 +57,15 @@ class TableParser:
     def quoted(self) -> bool:
         """True if a row can have several lines."""
         return self.delimiter not in (None, "\t")
+
+    def check_columns(self, names: Sequence[str], path: str) -> None:
+        """Raise `InputError` if the columns of a file, or of its structs, lack one needed."""
+        required = dict.fromkeys(self.encoder.lengths, RECORDED)
+        required |= self.encoder.rows.required(self.options)
+        known = set(names)
+        for name, needed_by in required.items():
+            if known.isdisjoint((name, name.partition(".")[0])):
+                raise no_column(names, name, needed_by, path)
 
     def __call__(self, chunk: bytes, *, path: str, offset: int) -> Block:
         assert self.read is not None

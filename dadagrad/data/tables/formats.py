@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -40,71 +40,112 @@ BATCH_ROWS = 1 << 14
 _VECTOR = {"type", "size", "indices", "values"}  # fields of a vector of Spark ML
 
 
-def open_text(
-    path: str, first: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
-) -> tuple[TableParser, list[str]]:
-    """Parser of a file of delimited text or JSON lines, and columns of the file.
+@dataclass(frozen=True, slots=True)
+class TextOpener:
+    """Opener of files of delimited text and JSON lines.
 
-    Without an `encoder`, one is learned from the rows of its `first` chunk. A file that does not
-    name its columns has the `columns` that are given, if there are some.
+    The `encoder` and the `columns` are those of earlier files, if there are any. An encoder is
+    learned from the first rows otherwise, and a file that does not name its columns has `columns`.
     """
-    if not first.strip():
-        raise InputError(f"no rows in {path}; give at least one")
-    head = first
-    if len(first) > HEAD_BYTES:
-        head = first[: first.rfind(b"\n", 0, HEAD_BYTES) + 1 or len(first)]
-    open_head = _open_json if options.format == "jsonl" else _open_delimited
-    return open_head(path, head, options, encoder, columns)
 
+    options: Options
+    encoder: TableEncoder | None = None
+    columns: Sequence[str] = ()
 
-def _open_json(
-    path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
-) -> tuple[TableParser, list[str]]:
-    refuse_wide_text(path, head)
-    if head.lstrip().startswith(b"["):
-        raise InputError(
-            f"{path} holds a JSON array; needed is one object a line, as `jq -c '.[]' FILE` "
-            "writes them"
+    def open(self, path: str, first: bytes) -> tuple[TableParser, list[str]]:
+        """Parser of a file with this `first` chunk, and the columns of the file."""
+        if not first.strip():
+            raise InputError(f"no rows in {path}; give at least one")
+        head = first
+        if len(first) > HEAD_BYTES:
+            head = first[: first.rfind(b"\n", 0, HEAD_BYTES) + 1 or len(first)]
+        is_json = self.options.format == "jsonl"
+        return self._open_json(path, head) if is_json else self._open_delimited(path, head)
+
+    def _open_json(self, path: str, head: bytes) -> tuple[TableParser, list[str]]:
+        refuse_wide_text(path, head)
+        if head.lstrip().startswith(b"["):
+            raise InputError(
+                f"{path} holds a JSON array; needed is one object a line, as `jq -c '.[]' FILE` "
+                "writes them"
+            )
+        table = read_json(head, path=path, offset=0, on_error="skip").table
+        encoder, columns = self.encoder, list(self.columns)
+        if encoder is None:
+            if not table.num_columns:
+                read_json(head, path=path, offset=0, on_error="raise")
+            encoder = learn_encoder(table, self.options, path, by_number=False)
+            columns = list(table.schema.names)
+        else:
+            _check_keys(encoder, columns, table, path)
+        required = list(encoder.lengths)
+        read = partial(read_json, on_error=self.options.on_error, required=required)
+        return TableParser(encoder, self.options, read), columns
+
+    def _open_delimited(self, path: str, head: bytes) -> tuple[TableParser, list[str]]:
+        layout, encoder = self.layout(path, head), self.encoder
+        if encoder is None:
+            if layout.delimiter != "\t":
+                head = head[: end_of_rows(head, layout.delimiter) or len(head)]
+            table = read_batch(head, layout, path=path, offset=0).table
+            encoder = learn_encoder(table, self.options, path, by_number=True)
+        numbers = (each.name for each in encoder.columns if each.kind in ("number", "code"))
+        included = frozenset(layout.names).intersection(encoder.column_names())
+        read = partial(
+            read_batch, layout=replace(layout, numbers=frozenset(numbers), included=included)
         )
-    batch = read_json(head, path=path, offset=0, on_error="skip")
-    if encoder is None:
-        if not batch.table.num_columns:
-            read_json(head, path=path, offset=0, on_error="raise")
-        encoder = learn_encoder(batch.table, options, path, by_number=False)
-        columns = list(batch.table.schema.names)
-    else:
-        _check_keys(encoder, columns, batch.table, path)
-    read = partial(read_json, on_error=options.on_error, required=list(encoder.lengths))
-    return TableParser(encoder, options, read), columns
+        parse = TableParser(encoder, self.options, read, layout.delimiter)
+        parse.check_columns(layout.names, path)
+        return parse, list(layout.names if layout.header or not self.columns else self.columns)
 
-
-def _open_delimited(
-    path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
-) -> tuple[TableParser, list[str]]:
-    layout = _layout(path, head, options, encoder, columns)
-    if encoder is None:
-        if layout.delimiter != "\t":
-            head = head[: end_of_rows(head, layout.delimiter) or len(head)]
-        batch = read_batch(head, layout, path=path, offset=0)
-        encoder = learn_encoder(batch.table, options, path, by_number=True)
-    check_columns(encoder, options, layout.names, path)
-    layout = replace(
-        layout,
-        numbers=frozenset(each.name for each in encoder.columns if each.kind in ("number", "code")),
-        included=frozenset(layout.names).intersection(encoder.column_names()),
-    )
-    columns = list(layout.names) if layout.header or not columns else columns
-    read = partial(read_batch, layout=layout)
-    return TableParser(encoder, options, read, layout.delimiter), columns
-
-
-def check_columns(encoder: TableEncoder, options: Options, names: Sequence[str], path: str) -> None:
-    """Raise `InputError` if the columns of a file, or of its structs, lack one that is needed."""
-    required = dict.fromkeys(encoder.lengths, RECORDED) | encoder.rows.required(options)
-    known = set(names)
-    for name, needed_by in required.items():
-        if known.isdisjoint((name, name.partition(".")[0])):
-            raise no_column(names, name, needed_by, path)
+    def layout(self, path: str, head: bytes) -> Layout:
+        """Layout of a file; one without names of columns has those of the first file."""
+        options, encoder, columns = self.options, self.encoder, self.columns
+        delimiter = options.delimiter or guess_delimiter(path, head)
+        header = options.header
+        known = columns if encoder is None else encoder.column_names()
+        if not known:
+            several = (options.label, options.text_column)
+            chosen = [options.id, options.weight, options.query, *(options.columns or ())]
+            chosen += chain.from_iterable(split_columns((), each) for each in several)
+            named = [name for name in chosen if isinstance(name, str) and not name.isdecimal()]
+            if named and header is False:
+                raise InputError(
+                    f"{path}: --no-header says that columns have no names, and {shown(named[0])} "
+                    "is one; give the number of the column, from 0, or leave out --no-header"
+                )
+            return read_layout(path, head, delimiter, True if named else header)
+        layout = read_layout(path, head, delimiter, header=False)
+        if header is None:
+            first = read_batch(head, layout, path=path, offset=0).table.slice(0, 1)
+            fields = {str(cells[0].as_py()).strip() for cells in first.columns if len(cells)}
+            words = {name for name in known if not name.isdecimal()}
+            spelt_otherwise = set(map(_letters, words)) & set(map(_letters, fields))
+            header = bool(words & fields) or 2 * len(spelt_otherwise) >= max(len(words), 1)
+            if not header and (not words or len(layout.names) == len(columns)):
+                looks_like_names = read_layout(path, head, delimiter, None).header
+                if not words and "label" in fields and len(layout.names) == len(columns):
+                    layout = replace(layout, header=looks_like_names)
+                elif words and looks_like_names:
+                    logger.warning(
+                        f"{path}: the first row, {', '.join(map(shown, sorted(fields)[:30]))}, "
+                        "looks like names of columns, and is read as data, because it has none of "
+                        "the training data; columns are known by their places"
+                    )
+        if header:
+            layout = read_layout(path, head, delimiter, header=True)
+        if layout.header:
+            return layout
+        labels = () if encoder is None else encoder.rows.labels
+        without_labels = [name for name in columns if name not in labels]
+        for names in (columns, without_labels):
+            if len(layout.names) == len(names):
+                return replace(layout, names=tuple(names))
+        raise InputError(
+            f"{path} has {len(layout.names)} columns without names in its first row; needed are "
+            f"the {len(columns)} of the training data, with or without the label: "
+            f"{', '.join(map(shown, columns[:30]))}"
+        )
 
 
 def names_of_columns(file: SourceFile, options: Options) -> list[str]:
@@ -112,59 +153,7 @@ def names_of_columns(file: SourceFile, options: Options) -> list[str]:
     if options.format not in ("csv", "text") or file.version is None:
         return []
     head = read_head(file)
-    return list(_layout(file.path, head, options, None, []).names) if head.strip() else []
-
-
-def _layout(
-    path: str, head: bytes, options: Options, encoder: TableEncoder | None, columns: list[str]
-) -> Layout:
-    """Layout of a file; one without names of columns has those of the first file, `columns`."""
-    delimiter = options.delimiter or guess_delimiter(path, head)
-    header = options.header
-    known = columns if encoder is None else encoder.column_names()
-    if not known:
-        several = (options.label, options.text_column)
-        chosen = [options.id, options.weight, options.query, *(options.columns or ())]
-        chosen += chain.from_iterable(split_columns((), each) for each in several)
-        named = [name for name in chosen if isinstance(name, str) and not name.isdecimal()]
-        if named and header is False:
-            raise InputError(
-                f"{path}: --no-header says that columns have no names, and {shown(named[0])} is "
-                "one; give the number of the column, from 0, or leave out --no-header"
-            )
-        header = True if named else header
-        return read_layout(path, head, delimiter, header)
-    layout = read_layout(path, head, delimiter, header=False)
-    if header is None:
-        first = read_batch(head, layout, path=path, offset=0).table.slice(0, 1)
-        fields = {str(cells[0].as_py()).strip() for cells in first.columns if len(cells)}
-        words = {name for name in known if not name.isdecimal()}
-        spelt_otherwise = set(map(_letters, words)) & set(map(_letters, fields))
-        header = bool(words & fields) or 2 * len(spelt_otherwise) >= max(len(words), 1)
-        if not header and (not words or len(layout.names) == len(columns)):
-            looks_like_names = read_layout(path, head, delimiter, None).header
-            if not words and "label" in fields and len(layout.names) == len(columns):
-                layout = replace(layout, header=looks_like_names)
-            elif words and looks_like_names:
-                logger.warning(
-                    f"{path}: the first row, {', '.join(map(shown, sorted(fields)[:30]))}, looks "
-                    "like names of columns, and is read as data, because it has none of the "
-                    "training data; columns are known by their places"
-                )
-    if header:
-        layout = read_layout(path, head, delimiter, header=True)
-    if layout.header:
-        return layout
-    labels = () if encoder is None else encoder.rows.labels
-    without_labels = [name for name in columns if name not in labels]
-    for names in (columns, without_labels):
-        if len(layout.names) == len(names):
-            return replace(layout, names=tuple(names))
-    raise InputError(
-        f"{path} has {len(layout.names)} columns without names in its first row; needed are the "
-        f"{len(columns)} of the training data, with or without the label: "
-        f"{', '.join(map(shown, columns[:30]))}"
-    )
+    return list(TextOpener(options).layout(file.path, head).names) if head.strip() else []
 
 
 def learn_encoder(
