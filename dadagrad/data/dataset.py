@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, pairwise
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -211,6 +212,7 @@ class Dataset(ABC):
     url: str
     schema: Schema
     partitions: tuple[Partition, ...]
+    _names: Mapping[int, str] = MappingProxyType({})
 
     @abstractmethod
     def read(self, partition: int) -> Rows:
@@ -228,12 +230,15 @@ class Dataset(ABC):
 
     def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
         """Names of those `ids` that have one."""
-        return {}
+        known = self._names
+        # There may be millions of ids.
+        return {each: known[each] for each in ids.tolist() if each in known} if known else {}
 
     @property
     def has_names(self) -> bool:
         """True if features have names."""
-        return any(source.has_names for source in self.sources if source is not self)
+        others = (source.has_names for source in self.sources if source is not self)
+        return bool(self._names) or any(others)
 
     def tags(self, partition: int) -> NDArray[Any] | None:
         """Names of the rows of a partition; None if they have none."""
@@ -353,15 +358,6 @@ class MemoryDataset(Dataset):
 
     def read(self, partition: int) -> Rows:
         return self._parts[partition]
-
-    def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
-        if not self._names:  # there may be millions of ids
-            return {}
-        return {feature: self._names[feature] for feature in ids.tolist() if feature in self._names}
-
-    @property
-    def has_names(self) -> bool:
-        return bool(self._names)
 
 
 def describe_rows(number: int, rows: Rows) -> Partition:

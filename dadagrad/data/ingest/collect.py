@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
 from dadagrad.data.blocks import Block
@@ -248,13 +247,9 @@ class CollectedDataset(Dataset):
     def read(self, partition: int) -> Rows:
         return self._collected.read(partition)[0]
 
-    def names(self, ids: NDArray[np.int64]) -> dict[int, str]:
-        names = self._collected.names
-        return {feature: names[feature] for feature in ids.tolist() if feature in names}
-
     @property
-    def has_names(self) -> bool:
-        return bool(self._collected.names)
+    def _names(self) -> dict[int, str]:  # type: ignore[override]
+        return self._collected.names
 
 
 def collect(
