@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -108,9 +108,9 @@ Parser = LineParser | TableParser
 
 
 def _parse_part(parse: Parser, part: Range) -> Iterator[Block]:
-    meter = Meter()
-    for chunk, offset in _whole_rows(parse, part.path, read_chunks(part, TASK_BYTES, meter)):
-        yield from _parse_chunk(parse, part.path, chunk, offset, meter.take())
+    path, meter = part.file.path, Meter()
+    for chunk, offset in _whole_rows(parse, path, read_chunks(part, TASK_BYTES, meter)):
+        yield from _parse_chunk(parse, path, chunk, offset, meter.take())
 
 
 def _whole_rows(parse: Parser, path: str, chunks: Chunks) -> Chunks:
@@ -129,11 +129,11 @@ class Task:
 
     file: int
     number: int
-    parse: Callable[[], Iterable[Block]]
+    parse: Callable[..., Iterable[Block]]
     first_block: int = 0
 
-    def __call__(self) -> Iterator[Block]:
-        for number, block in enumerate(self.parse(), self.first_block):
+    def __call__(self, *arguments: Any) -> Iterator[Block]:
+        for number, block in enumerate(self.parse(*arguments), self.first_block):
             yield replace(compact(block), origin=(self.file, self.number, number))
 
 

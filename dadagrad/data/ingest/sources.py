@@ -41,6 +41,7 @@ from dadagrad.data.ingest.pairs import (
 )
 from dadagrad.data.ingest.readers import (
     NO_ROWS,
+    Task,
     array_blocks,
     file_tasks,
     learn_table,
@@ -263,8 +264,8 @@ class DaskMatrixSource(Source):
             zip(self.matrix.blocks, labels, weights, strict=True)
         ):
             place = f"{self.name}, block {number}"
-            parse = partial(_parse_matrix, summary.options, width, place, number, *columns)
-            yield BlockTask(parse, block)
+            parse = partial(_parse_matrix, summary.options, width, place, *columns)
+            yield BlockTask(Task(number, 0, parse), block)
 
 
 @dataclass
@@ -280,11 +281,12 @@ class DaskFrameSource(Source):
         heads = run(operator.call, (BlockTask(first_rows, block) for block in self.frames))
         parse = learn_table((to_table(head, self.name) for head in heads), self.name, summary)
         for number, block in enumerate(self.frames):
-            yield BlockTask(partial(_parse_partition, parse, self.name, number), block)
+            parse_block = partial(_parse_partition, parse, f"{self.name}, block {number}")
+            yield BlockTask(Task(number, 0, parse_block), block)
 
 
 def _parse_matrix(
-    options: Options, width: int, name: str, number: int, y: Any, weights: Any, block: Any
+    options: Options, width: int, name: str, y: Any, weights: Any, block: Any
 ) -> list[Block]:
     X = as_matrix(block, name)
     n_rows = X.shape[0] if y is None else len(y)
@@ -294,15 +296,11 @@ def _parse_matrix(
             f"it would be {(n_rows, width)}"
         )
     rows = block_from_arrays(X, np.zeros((n_rows, 0)) if y is None else y, weights, name)
-    return [replace(compact(transform(rows, options)), origin=(number, 0, 0))]
+    return [transform(rows, options)]
 
 
-def _parse_partition(parse: TableParser, name: str, number: int, frame: Any) -> list[Block]:
-    name = f"{name}, block {number}"
-    blocks = map(parse.encode, table_batches(to_table(frame, name), name))
-    return [
-        replace(compact(block), origin=(number, 0, place)) for place, block in enumerate(blocks)
-    ]
+def _parse_partition(parse: TableParser, name: str, frame: Any) -> Iterator[Block]:
+    return map(parse.encode, table_batches(to_table(frame, name), name))
 
 
 def make_source(data: Any) -> Source:

@@ -46,10 +46,6 @@ class Range:
     start: int
     stop: int | None
 
-    @property
-    def path(self) -> str:
-        return self.file.path
-
 
 @dataclass(slots=True)
 class Meter:
@@ -88,7 +84,7 @@ def plan_ranges(source: SourceFile, range_bytes: int = TASK_BYTES) -> list[Range
 
 def _open(source: Range, chunk_bytes: int) -> io.BufferedReader:
     """Open a file; standard input by its number, as a socket cannot be opened by name."""
-    if source.path == STDIN and not os.path.isfile(source.path):
+    if source.file.path == STDIN and not os.path.isfile(STDIN):
         return open(0, "rb", closefd=False)
     if source.stop is None:  # read in order
         return source.file.open(pipes=True, buffer_bytes=chunk_bytes)
@@ -106,7 +102,7 @@ def read_chunks(
     or cut short, or a line exceeds `MAX_LINE_BYTES`.
     """
     meter = meter or Meter()
-    with readable_file(source.path), _open(source, chunk_bytes) as file:
+    with readable_file(source.file.path), _open(source, chunk_bytes) as file:
         start, stop = source.start, source.stop
         read: _Reader = file.read
         if stop is None:
@@ -115,7 +111,7 @@ def read_chunks(
             start, stop = _first_line(file, start), _first_line(file, stop)
             file.seek(start)
         meter.taken = start
-        for chunk, offset in _whole_lines(source.path, read, start, stop, chunk_bytes):
+        for chunk, offset in _whole_lines(source.file.path, read, start, stop, chunk_bytes):
             meter.position = file.tell() if file.seekable() else offset + len(chunk)
             yield chunk, offset
 
