@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -132,14 +132,9 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     shape = len(out.lines), parsing.MAX_ID + 1
     matrix = scipy.sparse.csr_array(content, shape=shape)
     if options.cross:
-        crosses = _crosses(lines, options, path)
+        matrix, crosses = _add_crosses(matrix, lines, options, path)
         if keep_names:
-            names += [_names(lines, cross.ids, cross.parts) for cross in crosses]
-        values, (rows, ids) = matrix.data, matrix.tocoo().coords
-        values = np.concatenate([values, *(cross.values for cross in crosses)])
-        rows = np.concatenate([rows, *(cross.rows for cross in crosses)])
-        ids = np.concatenate([ids, *(cross.ids for cross in crosses)])
-        matrix = scipy.sparse.coo_array((values, (rows, ids)), shape=shape).tocsr()
+            names += [_names(lines, ids, parts) for ids, parts in crosses]
     matrix.sum_duplicates()
     with np.errstate(over="ignore"):
         matrix.data = matrix.data.astype(np.float32)
@@ -181,21 +176,13 @@ def _namespaces(lines: Lines, names: Sequence[str]) -> NDArray[np.int32]:
     return parsing.group_by_namespace(text, lines.out, wanted, ends)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cross:
-    """Combinations of entries of several namespaces: a row, an id, a value and the parts of each.
+def _add_crosses(
+    matrix: Any, lines: Lines, options: Options, path: str
+) -> tuple[Any, list[tuple[NDArray[np.int64], NDArray[np.int32]]]]:
+    """Add the combinations of entries of crossed namespaces to a matrix.
 
-    The `parts` are the (n, n_namespaces) numbers of the entries.
+    Returned are also, for each cross, the ids and the (n, n_namespaces) numbers of the entries.
     """
-
-    rows: NDArray[np.int64]
-    ids: NDArray[np.int64]
-    values: NDArray[np.float64]
-    parts: NDArray[np.int32]
-
-
-def _crosses(lines: Lines, options: Options, path: str) -> list[_Cross]:
-    """The combinations of each cross of namespaces."""
     out = lines.out
     wanted = sorted({name for cross in options.cross for name in cross})
     groups = _namespaces(lines, wanted)
@@ -203,21 +190,19 @@ def _crosses(lines: Lines, options: Options, path: str) -> list[_Cross]:
     n_rows, crosses = len(out.lines), []
     rows = np.repeat(np.arange(n_rows), np.diff(out.indptr))
     counts = [np.bincount(rows[groups == n], minlength=n_rows) for n in range(len(wanted))]
+    entries = [(matrix.data, *matrix.tocoo().coords)]
     for cross in options.cross:
         chosen = np.array([wanted.index(name) for name in cross])
         n_crossed = int(np.prod([counts[n] for n in chosen], axis=0).sum())
         check_free_memory(n_crossed * (24 + 4 * len(cross)), f"{path}, crossed")
         parts = parsing.combinations(out.indptr, groups, chosen, n_crossed)
         hashed = hash_of_cross(ids[column] for column in parts.T)
-        crosses.append(
-            _Cross(
-                rows[parts[:, 0]],
-                (hashed & (2 ** (options.hash_bits or 0) - 1)).astype(np.int64),
-                reduce(np.multiply, (values[column] for column in parts.T)),
-                parts,
-            )
-        )
-    return crosses
+        crossed = (hashed & (2 ** (options.hash_bits or 0) - 1)).astype(np.int64)
+        products = reduce(np.multiply, (values[column] for column in parts.T))
+        entries.append((products, rows[parts[:, 0]], crossed))
+        crosses.append((crossed, parts))
+    data, *coordinates = map(np.concatenate, zip(*entries, strict=True))
+    return scipy.sparse.coo_array((data, coordinates), shape=matrix.shape).tocsr(), crosses
 
 
 def _names(
