@@ -111,8 +111,3 @@ class FeatureSpace:
         names = sorted({*self.plain, *other.plain} - {"reading", "names"})
         differing = [name for name in names if self.plain.get(name) != other.plain.get(name)]
         return ["format"] if "format" in differing else differing
-
-    def columns_differ(self, other: FeatureSpace) -> bool:
-        """True if both spaces have names of columns, and these differ."""
-        names = self.plain.get("names")
-        return names is not None and other.plain.get("names", names) != names

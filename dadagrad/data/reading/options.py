@@ -316,16 +316,14 @@ FREE = {
 """Options that may differ from the recorded ones, because no feature depends on them."""
 
 
-def _is_default(name: str, value: Any) -> bool:
-    """True for None and the default; raises `InputError` for a value of another kind."""
-    described = OPTIONS[name]
-    return value is None or bool(described.kind.convert(name, value) == described.default)
-
-
 def given_options(settings: Mapping[str, Any], *, free: Set[str] = frozenset()) -> list[str]:
-    """Options among `settings` that are not defaults, without those that are `free`."""
-    return [
-        name
+    """Options among `settings` that are not defaults, without those that are `free`.
+
+    Raises `InputError` for a value of another kind.
+    """
+    chosen = (
+        (name, value, OPTIONS[name])
         for name, value in settings.items()
-        if name in OPTIONS and name not in free and not _is_default(name, value)
-    ]
+        if name in OPTIONS and name not in free and value is not None
+    )
+    return [name for name, value, each in chosen if each.kind.convert(name, value) != each.default]
