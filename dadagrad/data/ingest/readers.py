@@ -35,6 +35,7 @@ from dadagrad.data.tables.formats import (
     table_batches,
 )
 from dadagrad.data.tables.parquet import names_of_parquet, parquet_table
+from dadagrad.data.tables.row_columns import TableHead
 from dadagrad.errors import InputError
 from dadagrad.storage.files import SourceFile
 
@@ -244,7 +245,7 @@ def learn_table(heads: Iterable[pa.Table], place: str, summary: SourceSummary) -
                 "one type"
             ) from None
         head = next(table_batches(whole, place)).table
-        summary.encoder = learn_encoder(head, summary.options, place, by_number=False)
+        summary.encoder = learn_encoder(TableHead(head, summary.options, place))
         summary.columns = list(head.schema.names)
     return TableParser(summary.encoder, summary.options)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from dadagrad.data.parquet.columns import is_list, is_text
-from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.cells import (
     DAY,
     is_date,
@@ -27,13 +25,7 @@ from dadagrad.data.tables.cells import (
     to_times,
 )
 from dadagrad.data.tables.lists import are_lists, commonest_length, kind_of_lists
-from dadagrad.data.tables.row_columns import (
-    RowColumns,
-    find_column,
-    find_row_columns,
-    shown,
-    split_columns,
-)
+from dadagrad.data.tables.row_columns import RowColumns, TableHead, shown, split_columns
 from dadagrad.data.tables.scaling import scale_of
 from dadagrad.errors import InputError, name_options
 
@@ -53,7 +45,6 @@ _SIGNS = "$€£¥%,"
 _SIGNED_NUMBER = r"^\s*[+-]?\s*[$€£¥]?\s*[+-]?\d*([.,]\d{3})*([.,]\d+)?\s*[$€£¥%]?\s*$"
 _WORDS_OF_TEXT = 4  # mean words of a cell from which a column is text
 _MIN_DISTINCT = 100  # rows from which strings that all differ are names of rows
-_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__|Unnamed: 0")  # of pandas and Dask
 _IS_INDEX = (
     "as it is the index of a data frame; --columns keeps it as a feature, --id takes it as names "
     "of rows"
@@ -105,35 +96,12 @@ class Column:
         """True if parts of its dates have features."""
         return self.kind in ("day", "time")
 
-    @property
-    def is_category(self) -> bool:
-        """True if each of its values has a feature."""
-        return self.kind in ("category", "code")
 
-
-def _indexes(names: Sequence[str], *, by_number: bool) -> set[str]:
-    """Columns that pandas or Dask wrote for the index of a data frame.
-
-    In a file with a row of names, which `by_number` says, it is a first column without one.
-    """
-    indexes = set(filter(_INDEX.fullmatch, names))
-    if by_number and names[0] == "0" and not all(map(str.isdecimal, names)):
-        indexes.add("0")  # what a column without a name is called
-    return indexes
-
-
-def learn_columns(
-    head: pa.RecordBatch, options: Options, place: str, *, by_number: bool
-) -> tuple[tuple[Column, ...], RowColumns]:
+def learn_columns(head: TableHead) -> tuple[tuple[Column, ...], RowColumns]:
     """Columns of features, and those that describe rows, from the first rows."""
-    names = head.schema.names
-
-    def find(option: str, name: int | str) -> str:
-        return find_column(names, name, option, place)
-
-    indexes = _indexes(names, by_number=by_number)
-    others = find_row_columns(names, options, place, indexes, by_number=by_number)
-    texts = _find_texts(names, options, place, others, indexes)
+    options, place, find, column = head.options, head.place, head.find, head.rows.column
+    others = head.row_columns()
+    texts = _find_texts(head, others)
     ignored = {find("--ignore", name) for name in options.ignore}
     categories = {find("--categories", name) for name in options.categories}
     if options.columns is not None:
@@ -142,7 +110,7 @@ def learn_columns(
     elif texts and not categories:
         features = texts
     else:
-        features = [name for name in names if name not in others.names]
+        features = [name for name in head.names if name not in others.names]
     features = [name for name in dict.fromkeys(features) if name not in ignored]
     crossed = {find("--cross", name) for cross in options.cross for name in cross}
     for name in categories.difference(features, crossed):
@@ -152,65 +120,57 @@ def learn_columns(
             "them"
         )
     kinds: dict[str, Kind] = {
-        name: "words" if is_list(head.schema.field(name).type) else "category"
-        for name in categories
+        name: "words" if is_list(column(name).type) else "category" for name in categories
     }
     kinds |= dict.fromkeys(texts, "text")
     chosen = {*kinds, *crossed}
-    numbers = _numbers(head, features)
-    kinds |= {
-        n: _kind(head.column(n), numbers.get(n), n, place) for n in features if n not in kinds
-    }
+    numbers = _numbers(head.rows, features)
+    kinds |= {n: _kind(column(n), numbers.get(n), n, place) for n in features if n not in kinds}
     if options.columns is None:
-        features = _informative(features, kinds, chosen, indexes, head, place)
+        features = _informative(head, features, kinds, chosen)
     for label in others.labels:
         if label in features:
             raise InputError(f"{place}: --columns has the label {shown(label)}; leave it out")
-    columns = [each for name in features for each in _columns(name, kinds[name], head.column(name))]
+    columns = [each for name in features for each in _columns(name, kinds[name], column(name))]
     if not columns:
-        is_unnamed = names[0].isdecimal() and head.num_rows
-        first = str(head.column(0)[0].as_py()) if is_unnamed else names[0]
-        listed = f"one column, {shown(first)}" if len(names) == 1 else "no other columns"
+        is_unnamed = head.names[0].isdecimal() and head.rows.num_rows
+        first = str(column(0)[0].as_py()) if is_unnamed else head.names[0]
+        listed = f"one column, {shown(first)}" if len(head.names) == 1 else "no other columns"
         raise InputError(
             f"{place}: the first row has {listed}; needed are a label and at least one feature "
             "(columns of text are separated by --delimiter)"
         )
     if options.scales_numbers:
-        columns = [_with_offset(each, head.column(each.source), numbers) for each in columns]
+        columns = [_with_offset(each, column(each.source), numbers) for each in columns]
     return tuple(columns), others
 
 
-def _find_texts(
-    names: Sequence[str], options: Options, place: str, others: RowColumns, indexes: Set[str]
-) -> list[str]:
+def _find_texts(head: TableHead, others: RowColumns) -> list[str]:
     """Names of the columns of texts: those chosen, or in the format "text" that beside `others`."""
-    columns = split_columns(names, options.text_column)
-    if not columns and options.format == "text":
-        left = [name for name in names if name not in others.names and name not in indexes]
+    columns = split_columns(head.names, head.options.text_column)
+    if not columns and head.options.format == "text":
+        taken = {*others.names, *head.indexes}
+        left = [name for name in head.names if name not in taken]
         columns = [left[0] if len(left) == 1 else int(bool(others.labels))]
-    texts = [find_column(names, column, "--text-column", place) for column in columns]
+    texts = [head.find("--text-column", column) for column in columns]
     for text in texts:
         if text in others.labels:
             raise InputError(
-                f"{place}: --label and --text-column are both column {shown(text)}; name two "
+                f"{head.place}: --label and --text-column are both column {shown(text)}; name two "
                 "columns"
             )
     return texts
 
 
 def _informative(
-    features: Sequence[str],
-    kinds: Mapping[str, Kind],
-    chosen: Set[str],
-    indexes: Set[str],
-    head: pa.RecordBatch,
-    place: str,
+    head: TableHead, features: Sequence[str], kinds: Mapping[str, Kind], chosen: Set[str]
 ) -> list[str]:
     """The `features` but for those not `chosen` that number or name rows, unless all do."""
-    left_out = dict.fromkeys(indexes, _IS_INDEX)
-    all_differ = f"as no value occurs twice in the first {head.num_rows} rows; {_REMEDIES}"
+    left_out = dict.fromkeys(head.indexes, _IS_INDEX)
+    n_rows = head.rows.num_rows
+    all_differ = f"as no value occurs twice in the first {n_rows} rows; {_REMEDIES}"
     for name in features:
-        if kinds[name] == "category" and _names_rows(head.column(name)):
+        if kinds[name] == "category" and _names_rows(head.rows.column(name)):
             left_out.setdefault(name, all_differ)
     for name in chosen:
         left_out.pop(name, None)
@@ -219,7 +179,7 @@ def _informative(
     for name in features:
         if name in left_out:
             reason = name_options(left_out[name])
-            logger.warning(f"{place}: column {shown(name)} is left out, {reason}")
+            logger.warning(f"{head.place}: column {shown(name)} is left out, {reason}")
     return [name for name in features if name not in left_out]
 
 

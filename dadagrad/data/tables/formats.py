@@ -28,7 +28,7 @@ from dadagrad.data.tables.delimited import (
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.json_lines import read_json
-from dadagrad.data.tables.row_columns import RECORDED, find_column, no_column, shown, split_columns
+from dadagrad.data.tables.row_columns import RECORDED, TableHead, no_column, shown, split_columns
 from dadagrad.errors import InputError
 from dadagrad.storage.files import SourceFile
 from dadagrad.summary import listed
@@ -74,7 +74,7 @@ class TextOpener:
         if encoder is None:
             if not table.num_columns:
                 read_json(head, path=path, offset=0, on_error="raise")
-            encoder = learn_encoder(table, self.options, path, by_number=False)
+            encoder = learn_encoder(TableHead(table, self.options, path))
             columns = list(table.schema.names)
         else:
             _check_keys(encoder, columns, table, path)
@@ -88,7 +88,7 @@ class TextOpener:
             if layout.delimiter != "\t":
                 head = head[: end_of_rows(head, layout.delimiter) or len(head)]
             table = read_batch(head, layout, path=path, offset=0).table
-            encoder = learn_encoder(table, self.options, path, by_number=True)
+            encoder = learn_encoder(TableHead(table, self.options, path, by_number=True))
         numbers = (each.name for each in encoder.columns if each.kind in ("number", "code"))
         included = frozenset(layout.names).intersection(encoder.column_names())
         read = partial(
@@ -156,14 +156,13 @@ def names_of_columns(file: SourceFile, options: Options) -> list[str]:
     return list(TextOpener(options).layout(file.path, head).names) if head.strip() else []
 
 
-def learn_encoder(
-    head: pa.RecordBatch, options: Options, place: str, *, by_number: bool
-) -> TableEncoder:
+def learn_encoder(head: TableHead) -> TableEncoder:
     """The transformation of a table that begins with these rows."""
-    columns, rows = learn_columns(head, options, place, by_number=by_number)
+    options, place = head.options, head.place
+    columns, rows = learn_columns(head)
     with_items = f"{place}, with a column for each item of its lists,"
     check_distinct_columns([column.name for column in columns], with_items)
-    crosses = _crosses(columns, options, place, head.schema.names)
+    crosses = _crosses(columns, head)
     if options.ngrams > 1 and all(column.kind != "text" for column in columns):
         raise InputError(
             f"{place}: --ngrams is {options.ngrams}, and no column looks like text; name one with "
@@ -181,29 +180,25 @@ def learn_encoder(
     )
 
 
-def _crosses(
-    columns: Iterable[Column], options: Options, place: str, names: Sequence[str]
-) -> tuple[tuple[str, ...], ...]:
-    """Crosses of categories by the `names` of their columns; refuse other columns."""
+def _crosses(columns: Iterable[Column], head: TableHead) -> tuple[tuple[str, ...], ...]:
+    """Crosses of categories by the names of their columns; refuse other columns."""
     of_source = {column.source: column for column in columns}
-    crosses = [
-        [find_column(names, name, "--cross", place) for name in each] for each in options.cross
-    ]
+    crosses = [tuple(head.find("--cross", name) for name in each) for each in head.options.cross]
     for name in chain.from_iterable(crosses):
         if name not in of_source:
             raise InputError(
-                f"{place}: --cross names the column {shown(name)}, which does not become features "
-                "(see --label, --id, --weight, --query, --columns, --ignore, --text-column); leave "
-                "it out of one of them"
+                f"{head.place}: --cross names the column {shown(name)}, which does not become "
+                "features (see --label, --id, --weight, --query, --columns, --ignore, "
+                "--text-column); leave it out of one of them"
             )
         column = of_source[name]
-        if not column.is_category:
+        if column.kind not in ("category", "code"):
             kind = PLURALS[column.kind] if column.item is None else "lists of numbers"
             raise InputError(
-                f"{place}: --cross names the column {shown(name)} of {kind}; it takes categories "
-                "(--categories reads a column of numbers as categories)"
+                f"{head.place}: --cross names the column {shown(name)} of {kind}; it takes "
+                "categories (--categories reads a column of numbers as categories)"
             )
-    return tuple(map(tuple, crosses))
+    return tuple(crosses)
 
 
 def _refuse_vectors(schema: pa.Schema, place: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import pyarrow as pa
 
 from dadagrad.data.labels import check_label_names
 from dadagrad.data.reading.options import Options
@@ -12,6 +16,7 @@ from dadagrad.errors import InputError, nearest
 
 _MAX_SHOWN = 60  # letters of a cell in a message
 _MAX_LISTED = 30
+_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__|Unnamed: 0")  # of pandas and Dask
 _OTHERS = ("row_name", "weight", "query")
 
 RECORDED = "another file or the model names"
@@ -80,19 +85,6 @@ def shown(text: str) -> str:
     return repr(text[:_MAX_SHOWN]) + ("..." if len(text) > _MAX_SHOWN else "")
 
 
-def find_column(names: Sequence[str], name: int | str, option: str, place: str) -> str:
-    """Name of the column that `option` gives by name or by number, counted from 0."""
-    if isinstance(name, str) and name in names:
-        return name
-    if isinstance(name, str) and not name.isdecimal():
-        raise no_column(names, name, f"{option} names", place)
-    if not 0 <= int(name) < len(names):
-        raise InputError(
-            f"{place}: {option} is {name}, counted from 0, but there are {len(names)} columns"
-        )
-    return names[int(name)]
-
-
 def no_column(names: Sequence[str], name: str, needed_by: str, place: str) -> InputError:
     """An error about a column that is missing, with the nearest names."""
     listed = f"its columns are {', '.join(map(shown, names[:_MAX_LISTED]))}"
@@ -109,38 +101,72 @@ def split_columns(
     return [] if chosen is None else list(chosen) if isinstance(chosen, tuple) else [chosen]
 
 
-def find_row_columns(
-    names: Sequence[str], options: Options, place: str, indexes: Set[str], *, by_number: bool
-) -> RowColumns:
-    """Columns, of the `names` of a table, that the options name as those that describe rows."""
-    others = [
-        None if name is None else find_column(names, name, option, place)
-        for option, name in _others(options)
-    ]
-    return RowColumns(_find_labels(names, options, place, indexes, by_number=by_number), *others)
+@dataclass(frozen=True)
+class TableHead:
+    """First rows of a table, and the options that name its columns; `place` is it in messages.
 
-
-def _find_labels(
-    names: Sequence[str], options: Options, place: str, indexes: Set[str], *, by_number: bool
-) -> tuple[str, ...]:
-    """Names of the labels' columns: those chosen, one named "label", or else the first.
-
-    Only if `by_number`, as in files, does the first column stand for the label: the first that is
-    none of the `indexes` of a data frame.
+    Columns of a file are known `by_number`, too: the first stands for the label by default.
     """
-    if options.no_labels:
-        return ()
-    if chosen := split_columns(names, options.label):
-        found = [find_column(names, name, "--label", place) for name in chosen]
-        if len(found) > 1:
-            check_label_names(found)
-        return tuple(found)
-    if "label" in names:
-        return ("label",)
-    if by_number:
-        return (next((name for name in names if name not in indexes), names[0]),)
-    raise InputError(
-        f"{place} has no column 'label'; its columns are "
-        f"{', '.join(map(shown, names[:_MAX_LISTED]))}; name the label with --label "
-        "(rows without labels, to be predicted, are read with --no-labels)"
-    )
+
+    rows: pa.RecordBatch
+    options: Options
+    place: str
+    by_number: bool = False
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.rows.schema.names)
+
+    @cached_property
+    def indexes(self) -> set[str]:
+        """Columns that pandas or Dask wrote for the index of a data frame.
+
+        In a file with a row of names, it is a first column without one.
+        """
+        indexes = set(filter(_INDEX.fullmatch, self.names))
+        if self.by_number and self.names[0] == "0" and not all(map(str.isdecimal, self.names)):
+            indexes.add("0")  # what a column without a name is called
+        return indexes
+
+    def find(self, option: str, name: int | str) -> str:
+        """Name of the column that `option` gives by name or by number, counted from 0."""
+        names = self.names
+        if isinstance(name, str) and name in names:
+            return name
+        if isinstance(name, str) and not name.isdecimal():
+            raise no_column(names, name, f"{option} names", self.place)
+        if not 0 <= int(name) < len(names):
+            raise InputError(
+                f"{self.place}: {option} is {name}, counted from 0, but there are {len(names)} "
+                "columns"
+            )
+        return names[int(name)]
+
+    def row_columns(self) -> RowColumns:
+        """Columns that the options name as those that describe rows."""
+        others = [
+            None if name is None else self.find(option, name)
+            for option, name in _others(self.options)
+        ]
+        return RowColumns(self._labels(), *others)
+
+    def _labels(self) -> tuple[str, ...]:
+        """Names of the labels' columns: those chosen, one named "label", or else the first."""
+        if self.options.no_labels:
+            return ()
+        if chosen := split_columns(self.names, self.options.label):
+            found = [self.find("--label", name) for name in chosen]
+            if len(found) > 1:
+                check_label_names(found)
+            return tuple(found)
+        if "label" in self.names:
+            return ("label",)
+        if self.by_number:
+            others = (name for name in self.names if name not in self.indexes)
+            return (next(others, self.names[0]),)
+        raise InputError(
+            f"{self.place} has no column 'label'; its columns are "
+            f"{', '.join(map(shown, self.names[:_MAX_LISTED]))}; name the label with --label "
+            "(rows without labels, to be predicted, are read with --no-labels)"
+        )
