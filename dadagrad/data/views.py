@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.data.dataset import (
-    MAX_LISTED_VALUES,
-    Dataset,
-    LabelColumn,
-    Partition,
-    Schema,
-)
+from dadagrad.data.dataset import MAX_LISTED_VALUES, Dataset, LabelColumn, Partition, Schema
 from dadagrad.data.labels import check_labels
 from dadagrad.data.rows import Rows, query_begins
 from dadagrad.errors import CorruptionError, InputError, MissingKey

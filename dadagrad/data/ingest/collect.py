@@ -18,13 +18,7 @@ import numpy as np
 
 from dadagrad.data.arrays import DEFAULT_PARTITION_NNZ, finish_rows
 from dadagrad.data.blocks import Block
-from dadagrad.data.dataset import (
-    MAX_FEATURES,
-    Dataset,
-    MemoryDataset,
-    Schema,
-    describe_rows,
-)
+from dadagrad.data.dataset import MAX_FEATURES, Dataset, MemoryDataset, Schema, describe_rows
 from dadagrad.data.external_shuffle import ExternalShuffle, ShuffledRows
 from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest import vw

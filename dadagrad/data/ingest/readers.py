@@ -28,12 +28,7 @@ from dadagrad.data.reading.files import (
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.delimited import check_distinct_columns, cut_at_rows
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.data.tables.formats import (
-    TextOpener,
-    learn_encoder,
-    names_of_columns,
-    table_batches,
-)
+from dadagrad.data.tables.formats import TextOpener, learn_encoder, names_of_columns, table_batches
 from dadagrad.data.tables.parquet import names_of_parquet, parquet_table
 from dadagrad.data.tables.row_columns import TableHead
 from dadagrad.errors import InputError

@@ -29,12 +29,7 @@ from dadagrad.data.dataset import MAX_COUNT, Dataset, Partition, Schema, check_p
 from dadagrad.data.labels import check_label_names
 from dadagrad.data.rows import Rows
 from dadagrad.data.zarr.codec import ArrayDecoder, check_strings_size, decode_strings
-from dadagrad.data.zarr.writer import (
-    FORMAT,
-    READ_VERSIONS,
-    attributes_checksum,
-    pointer_type,
-)
+from dadagrad.data.zarr.writer import FORMAT, READ_VERSIONS, attributes_checksum, pointer_type
 from dadagrad.errors import CorruptionError, InputError, MissingKey, OutOfMemory, TooLarge
 from dadagrad.storage.memory import check_free_memory
 from dadagrad.storage.store import Storage
