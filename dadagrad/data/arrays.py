@@ -11,9 +11,9 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from dadagrad.data.blocks import Block, compact, drop_entries, row_pointers, take
-from dadagrad.data.dataset import MemoryDataset, Schema
+from dadagrad.data.dataset import LabelColumn, MemoryDataset, Schema
 from dadagrad.data.external_shuffle import ExternalShuffle
-from dadagrad.data.labels import LabelCollector, check_label_names
+from dadagrad.data.labels import LabelCollector, check_label_names, keep_class_names
 from dadagrad.data.rows import Rows, check_column, check_length, row_of
 from dadagrad.errors import InputError
 
@@ -214,11 +214,11 @@ def dataset_from_arrays(
     collector = LabelCollector()
     block = replace(block, labels=collector.encode(block.labels))
     table = collector.settle()
-    if hasattr(y, "columns") and len(table.columns) == len(y.columns) > 1:
+    if hasattr(y, "columns") and len(y.columns) > 1:
         names = list(map(str, y.columns))
         check_label_names(names)
-        columns = zip(table.columns, names, strict=True)
-        table = replace(table, columns=tuple(replace(each, name=name) for each, name in columns))
+        columns = keep_class_names(table.columns, tuple(map(LabelColumn, names)))
+        table = replace(table, columns=columns)
     collected = ExternalShuffle(seed=shuffle, run_bytes=1 << 62)
     collected.append(block)
     collected.finish()

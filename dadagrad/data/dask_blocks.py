@@ -38,8 +38,10 @@ class BlockedMatrix:
         self.blocks = _blocks(X)
         self._rows = _known_rows(X)
 
-    def gather(self, column: Any, name: str) -> NDArray[Any]:
-        """Compute `column`, which has an item for each row, as one array."""
+    def gather(self, column: Any, name: str) -> Any:
+        """Compute `column`, which has an item for each row, as one array; None stays."""
+        if column is None:
+            return None
         if is_dask(column):
             from dask.base import compute
 
@@ -55,7 +57,7 @@ class BlockedMatrix:
             pieces = compute(*blocks)  # together, so that shared tasks are computed once
             self._rows = self._rows or tuple(len(piece) for piece in pieces)
             column = np.concatenate(pieces)
-        gathered: NDArray[Any] = np.asarray(column)
+        gathered = np.asarray(column)
         check_length(gathered, sum(self.rows), name, "the dask collection", flat=False)
         return gathered
 

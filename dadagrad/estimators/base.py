@@ -305,8 +305,7 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             matrix = BlockedMatrix(X)
             validate_data(self, matrix.meta, y, reset=reset, skip_check_array=True)
             y = matrix.gather(y, "y")
-            if sample_weight is not None:
-                sample_weight = matrix.gather(sample_weight, "sample_weight")
+            sample_weight = matrix.gather(sample_weight, "sample_weight")
         else:
             y, sample_weight = computed(y, "y"), computed(sample_weight, "sample_weight")
             X, y = check_numbers(self, X, y=y, reset=reset, multi_output=True)

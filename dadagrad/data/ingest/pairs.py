@@ -72,10 +72,9 @@ def labelled_blocks(X: Any, y: Any, weights: Any) -> tuple[list[Any], RowOptions
     from dask.delayed import delayed
 
     frames = BlockedMatrix(X)
-    labels = frames.gather(y, "y")
+    labels, weights = frames.gather(y, "y"), frames.gather(weights, "weights")
     options: RowOptions = {"label": _names_of_labels(y, labels, X.columns)}
     if weights is not None:
-        weights = frames.gather(weights, "weights")
         options["weight"] = _new_name("weight", [*X.columns, *options["label"]], "weight")
     add = delayed(_add_columns)
     blocks = zip(frames.blocks, frames.split(labels), frames.split(weights), strict=True)

@@ -24,12 +24,7 @@ from dadagrad.data.blocks import Block, compact
 from dadagrad.data.dask_blocks import BlockedMatrix, as_matrix, is_dask, is_dask_frame
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.feature_space import FeatureSpace
-from dadagrad.data.ingest.arrays import (
-    matrix_source,
-    open_arrays,
-    open_datasets,
-    stored_source,
-)
+from dadagrad.data.ingest.arrays import matrix_source, open_arrays, open_datasets, stored_source
 from dadagrad.data.ingest.pairs import (
     RowOptions,
     are_texts,
@@ -316,12 +311,8 @@ def make_source(data: Any) -> Source:
         blocks = (X.to_delayed(),) if y is None else labelled_blocks(X, y, weights)
         return DaskFrameSource(*blocks)
     if is_dask(X):
-        matrix, columns = BlockedMatrix(X), {"y": y, "weights": weights}
-        gathered = (
-            None if column is None else matrix.gather(column, name)
-            for name, column in columns.items()
-        )
-        return DaskMatrixSource(matrix, *gathered)
+        matrix = BlockedMatrix(X)
+        return DaskMatrixSource(matrix, matrix.gather(y, "y"), matrix.gather(weights, "weights"))
     if is_pair(data) and are_texts(X):
         return FrameSource(*labelled_texts(X, y, weights))
     if is_frame(X):
