@@ -37,10 +37,8 @@ class Lines:
         if offset == 0 and chunk.startswith(b"\xef\xbb\xbf"):
             chunk = b"   " + chunk[3:]  # a byte order mark; positions stay the same
         self.chunk = chunk if chunk.endswith(b"\n") else chunk + b"\n"
-        self._path, self._offset, self._token_end = path, offset, _TOKEN_END[options.format]
-        self._is_vw = options.format == "vw"
-        self._skip = options.on_error == "skip"
-        self._keep_lines = options.keep_lines
+        self.path, self._offset, self.options = path, offset, options
+        self._is_vw, self._skip = options.format == "vw", options.on_error == "skip"
         self._problems: dict[int, tuple[int, str]] = {}
         text = np.frombuffer(self.chunk, np.uint8)
         # White space comes before each feature of VW; svmlight has a colon in each.
@@ -63,7 +61,7 @@ class Lines:
 
     def token(self, at: int, end: re.Pattern[bytes] | None = None) -> bytes:
         """Text from `at` to the first match of `end`, by default to the end of the token."""
-        match = (end or self._token_end).search(self.chunk, at)
+        match = (end or _TOKEN_END[self.options.format]).search(self.chunk, at)
         return self.chunk[at : match.start() if match else len(self.chunk)]
 
     def report(self, row: int, position: int, problem: str | None) -> None:
@@ -107,14 +105,14 @@ class Lines:
         if self.outcome != parsing.DONE:
             problems.append((int(self._wrong[1]), describe(*self._wrong)))
         notes = tuple(
-            (place(self._path, self.chunk, self._offset, position), problem)
+            (place(self.path, self.chunk, self._offset, position), problem)
             for position, problem in sorted(problems)
         )
         if notes and not self._skip:
             raise InputError("{}: {}".format(*notes[0]))
         if self.outcome == parsing.NEEDS_HASHING:
             raise InputError("{}: {}".format(*notes[-1]))
-        if self._keep_lines:
+        if self.options.keep_lines:
             lines = np.arange(block.n_rows)
             if block.n_rows != self._n_lines:  # some are blank, comments or wrong
                 newlines = np.flatnonzero(np.frombuffer(self.chunk, np.uint8) == ord("\n"))

@@ -119,7 +119,7 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
         out.weights[row] = as_float32(float(importance))
         lines.report(row, at, number_problem("importance", importance))
     lines.finish_values()
-    left_out = _left_out(lines, options)
+    left_out = _left_out(lines)
     if left_out is not None:
         out.values[left_out] = 0.0
     keep_names = options.keep_names and options.hash_bits is not None
@@ -132,7 +132,7 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     shape = len(out.lines), parsing.MAX_ID + 1
     matrix = scipy.sparse.csr_array(content, shape=shape)
     if options.cross:
-        matrix, crosses = _add_crosses(matrix, lines, options, path)
+        matrix, crosses = _add_crosses(matrix, lines)
         if keep_names:
             names += [_names(lines, ids, parts) for ids, parts in crosses]
     matrix.sum_duplicates()
@@ -159,8 +159,9 @@ def parse(chunk: bytes, *, path: str, offset: int, options: Options) -> Block:
     return lines.finish(block, describe)
 
 
-def _left_out(lines: Lines, options: Options) -> NDArray[np.bool_] | None:
+def _left_out(lines: Lines) -> NDArray[np.bool_] | None:
     """True for each entry whose namespace is ignored or not chosen; None if there are no such."""
+    options = lines.options
     wrong = _namespaces(lines, options.ignore) >= 0 if options.ignore else None
     if options.columns is None:
         return wrong
@@ -177,13 +178,13 @@ def _namespaces(lines: Lines, names: Sequence[str]) -> NDArray[np.int32]:
 
 
 def _add_crosses(
-    matrix: Any, lines: Lines, options: Options, path: str
+    matrix: Any, lines: Lines
 ) -> tuple[Any, list[tuple[NDArray[np.int64], NDArray[np.int32]]]]:
     """Add the combinations of entries of crossed namespaces to a matrix.
 
     Returned are also, for each cross, the ids and the (n, n_namespaces) numbers of the entries.
     """
-    out = lines.out
+    out, options = lines.out, lines.options
     wanted = sorted({name for cross in options.cross for name in cross})
     groups = _namespaces(lines, wanted)
     ids, values = out.ids.astype(np.uint64), out.values.astype(np.float64)
@@ -194,7 +195,7 @@ def _add_crosses(
     for cross in options.cross:
         chosen = np.array([wanted.index(name) for name in cross])
         n_crossed = int(np.prod([counts[n] for n in chosen], axis=0).sum())
-        check_free_memory(n_crossed * (24 + 4 * len(cross)), f"{path}, crossed")
+        check_free_memory(n_crossed * (24 + 4 * len(cross)), f"{lines.path}, crossed")
         parts = parsing.combinations(out.indptr, groups, chosen, n_crossed)
         hashed = hash_of_cross(ids[column] for column in parts.T)
         crossed = (hashed & (2 ** (options.hash_bits or 0) - 1)).astype(np.int64)
