@@ -269,10 +269,12 @@ class ExternalShuffle(ShuffledRows):
         self._n_appended = 0
 
     def append(self, block: Block) -> None:
-        """Add rows. The keys of a shuffle depend on the origin of the block and of the row.
+        """Add rows, if there are any; keys of a shuffle depend on the origin of block and row.
 
         The origin is by default the number of the append.
         """
+        if not block.n_rows:
+            return
         block = replace(compact(block), names=())
         self._held_bytes += n_bytes(block)
         if self._seed is not None:

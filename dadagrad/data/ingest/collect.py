@@ -287,8 +287,7 @@ def collect(
     else:
         rows = local = ExternalShuffle(seed=seed)
         for block in source.blocks(summary, pool):
-            if (block := summary.add(block)).n_rows:
-                local.append(block)
+            local.append(summary.add(block))
             report(block.source_bytes, rows.n_rows)
         local.finish()
     summary.wrong_rows.log()

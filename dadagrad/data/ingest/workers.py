@@ -185,8 +185,7 @@ def _make_runs(
     rows = ExternalShuffle(seed=seed, save=lambda run: _store(run, storage, next(names)))
     n_bytes = 0
     for block in task():
-        if (block := summary.add(block)).n_rows:
-            rows.append(block)
+        rows.append(summary.add(block))
         n_bytes += block.source_bytes
     rows.finish()
     return summary, rows.runs, n_bytes
