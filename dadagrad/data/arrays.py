@@ -39,10 +39,10 @@ def block_from_arrays(X: Any, y: ArrayLike, sample_weight: ArrayLike | None, pla
         block = drop_entries(block, values != 0)  # too small for float32
     if sample_weight is None:
         return block
-    check_complete(sample_weight, f"{place}: sample_weight")
+    given = as_column(sample_weight, "sample_weight", place)
     try:
         with np.errstate(over="ignore"):
-            weights = np.asarray(sample_weight, np.float64).astype(np.float32)
+            weights = given.astype(np.float64).astype(np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{place}: a weight is not a number ({error}); every weight must be"
@@ -97,10 +97,24 @@ def check_complete(array: Any, name: str) -> None:
         raise InputError(f"{name} is a LazyFrame, which has no rows yet; give its collect()")
 
 
+def as_column(values: Any, name: str, place: str) -> NDArray[Any]:
+    """Labels or weights, called `name`, as an array; raises `InputError` for other things."""
+    check_complete(values, f"{place}: {name}")
+    try:
+        column: NDArray[Any] = np.asarray(values)
+    except ValueError:
+        raise InputError(
+            f"{place}: {name} has lists of different lengths; give sets of labels as a matrix of 0 "
+            "and 1, such as sklearn.preprocessing.MultiLabelBinarizer makes"
+        ) from None
+    if column.dtype.kind not in "buifOUS":
+        raise InputError(f"{place}: {name} has dtype {column.dtype}; it must hold numbers or texts")
+    return column
+
+
 def as_labels(y: ArrayLike, n_rows: int, place: str) -> NDArray[Any]:
     """Checked labels: (n_rows, n_label_columns) float64, or (n_rows,) object array of str."""
-    check_complete(y, f"{place}: y")
-    labels: NDArray[Any] = np.asarray(y)
+    labels = as_column(y, "y", place)
     if labels.ndim not in (1, 2) or len(labels) != n_rows:
         raise InputError(
             f"{place}: y has shape {labels.shape} and X {n_rows} rows; y must have one label, or "
@@ -122,8 +136,6 @@ def as_labels(y: ArrayLike, n_rows: int, place: str) -> NDArray[Any]:
         if n_columns != 1:
             raise InputError(f"{place}: y has {n_columns} columns of texts; it can have one only")
         return labels.reshape(-1).astype(object)
-    if labels.dtype.kind not in "buif":
-        raise InputError(f"{place}: y has dtype {labels.dtype}; it must hold numbers or texts")
     labels = labels.astype(np.float64).reshape(n_rows, n_columns)
     check_column(labels, "label", place)
     return labels

@@ -183,6 +183,9 @@ def test_columns_of_labels_keep_their_names_beside_a_matrix():
     ("data", "options", "message"),
     [
         ((X, Y), {"weight": np.ones(300)}, r"weight must be .*\(X, y, weights\)"),
+        ((X, Y, pandas.date_range("2020", periods=300)), {}, "weight has dtype datetime64"),
+        ((FRAME[FEATURES], FRAME["rich"], FRAME["age"] * 1j), {}, "weights has dtype complex"),
+        ((X, [["a", "b"], ["a"], ["a"]] * 100), {}, "lists of different lengths.*matrix of 0 and"),
         (dask.delayed(FRAME), {"label": "rich"}, "dask Delayed.*from_delayed"),
         (
             dd.from_delayed(

@@ -367,6 +367,22 @@ def test_options_name_the_columns_that_describe_rows(tmp_path, suffix):
             evaluate(model, new, **options)
     with pytest.raises(InputError, match=r"no column 'whom', which id= names"):
         predict(model, new, id="whom")
+    with pytest.raises(InputError, match=r"'labels' does not say how .* did you mean 'label'"):
+        predict(model, new, labels="target")
+
+
+def test_weights_are_missed_where_they_count(tmp_path, caplog):
+    frame, new = make_frame().assign(n=2), tmp_path / "new.csv"
+    model = train(frame, label="rich", id="who", weight="n", **SETTINGS).model
+    frame.drop(columns="n").to_csv(new, index=False)
+    without = predict(model, str(new))
+    assert not caplog.text
+    evaluate(model, str(new))
+    assert "has no column 'n', which has the weights" in caplog.text
+    frame.assign(n=None).to_csv(new, index=False)  # no prediction needs a weight
+    assert predict(model, str(new))["score"].to_pylist() == without["score"].to_pylist()
+    with pytest.raises(InputError, match="the weight, column 'n', is ''"):
+        evaluate(model, str(new))
 
 
 @pytest.mark.process

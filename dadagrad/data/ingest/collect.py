@@ -136,9 +136,8 @@ def _plan_like(
         )
     options = {name: space.plain[name] for name in (fixed | {"zero_based"}) & set(space.plain)}
     options["multilabel"] = like.has_sets and not settings.get("no_labels")
-    chosen_label = changed.pop("label", space.reading.get("label"))
     if kind == "anndata":
-        options["label"] = chosen_label
+        options["label"] = changed.pop("label", space.reading.get("label"))
     return SourceSummary(Options(**options | changed | {"format": kind}), like=like)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dadagrad.data.arrays import check_complete
+from dadagrad.data.arrays import as_column
 from dadagrad.data.dask_blocks import BlockedMatrix, is_dask
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import check_length
@@ -54,15 +54,14 @@ def labelled_texts(X: Any, y: Any, weights: Any) -> tuple[pa.Table, RowOptions]:
 
 def labelled_table(X: Any, y: Any, weights: Any) -> tuple[pa.Table, RowOptions]:
     """A table in memory with labels, and weights if any, as more columns; their names."""
-    check_complete(y, f"{_NAME}: y")
-    check_complete(weights, f"{_NAME}: the weights")
-    table, labels = to_table(X, _NAME), np.asarray(y)
+    table, labels = to_table(X, _NAME), as_column(y, "y", _NAME)
     names = _names_of_labels(y, labels, table.column_names)
     for name, column in _columns(labels, names, table.num_rows, _NAME).items():
         table = table.append_column(name, column_of_labels(column))
     if weights is None:
         return table, {"label": names}
-    weights, name = np.asarray(weights), _new_name("weight", table.column_names, "weight")
+    weights = as_column(weights, "weights", _NAME)
+    name = _new_name("weight", table.column_names, "weight")
     check_length(weights, table.num_rows, "weights", _NAME)
     return table.append_column(name, pa.array(weights)), {"label": names, "weight": name}
 

@@ -117,7 +117,7 @@ class BatchReader:
     def weights(self) -> NDArray[np.float32] | None:
         """Weights of the rows, if they have any; rows whose weight is wrong are refused."""
         name = self._columns.weight
-        if name is None or self._is_absent(name):
+        if name is None or self._options.to_predict or self._is_absent(name):
             return None
         cells = self.column(name)
         is_right = suits(cells, "number")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,8 +36,10 @@ from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.lists import holds_numbers, other_length, to_items
 from dadagrad.data.tables.row_columns import RECORDED, no_column, shown
 from dadagrad.data.tables.words import hash_texts, runs_of_words
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, name_options
 from dadagrad.kernels import parsing
+
+logger = logging.getLogger(__name__)
 
 _NO_CELL = -1
 
@@ -59,13 +62,22 @@ class TableParser:
         return self.delimiter not in (None, "\t")
 
     def check_columns(self, names: Sequence[str], path: str) -> None:
-        """Raise `InputError` if the columns of a file, or of its structs, lack one needed."""
+        """Raise `InputError` if the columns of a file, or of its structs, lack one needed.
+
+        Warn if they lack the weights that other rows have.
+        """
         required = dict.fromkeys(self.encoder.lengths, RECORDED)
         required |= self.encoder.rows.required(self.options)
         known = set(names)
         for name, needed_by in required.items():
             if known.isdisjoint((name, name.partition(".")[0])):
                 raise no_column(names, name, needed_by, path)
+        weight = self.encoder.rows.weight
+        if weight is not None and weight not in known and not self.options.to_predict:
+            logger.warning(
+                f"{path} has no column {shown(weight)}, which has the weights of other rows or of "
+                f"the training data: its rows count alike ({name_options('see --weight')})"
+            )
 
     def __call__(self, chunk: bytes, *, path: str, offset: int) -> Block:
         assert self.read is not None
