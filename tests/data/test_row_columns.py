@@ -4,6 +4,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.array_files import write_frame
 
 from dadagrad import InputError, evaluate, ingest, open_dataset, predict, train
 
@@ -41,13 +42,10 @@ def test_each_label_column_has_an_output(comments, tmp_path, suffix):
     labels, options = comments[["toxic", "score"]], {"label": "toxic,score"}
     pair = comments[["title", "body"]], labels
     data = {"frame": comments, "pair": pair, "dask": tuple(dd.from_pandas(x, 2) for x in pair)}
-    source = data.get(suffix, str(tmp_path / f"comments.{suffix}"))
-    if suffix == "csv":
-        comments.to_csv(source, index=False)
-    elif suffix == "jsonl":
-        comments.to_json(source, orient="records", lines=True)
-    elif suffix == "parquet":
-        comments.to_parquet(source)
+    if suffix in ("csv", "jsonl", "parquet"):
+        source = write_frame(comments, tmp_path / f"comments.{suffix}")
+    else:
+        source = data[suffix]
     if suffix in ("pair", "dask"):
         options = {}
     ingest(source, str(tmp_path / "data"), shuffle=None, **options)

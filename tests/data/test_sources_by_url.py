@@ -12,6 +12,7 @@ import numpy as np
 import pandas
 import pytest
 from distributed import Client
+from helpers.array_files import write_frame
 from helpers.processes import local_cluster
 from helpers.servers import BUCKET, moto_server, web_server
 
@@ -30,10 +31,9 @@ NAMES = ["a", "a.csv", "a.csv.gz", "a.jsonl", "a.parquet", "folders", "part-*.cs
 def folder(tmp_path_factory):
     """A folder with the same rows in each of `NAMES`."""
     folder = tmp_path_factory.mktemp("raw")
-    FRAME.to_csv(folder / "a.csv", index=False)
+    for name in ("a.csv", "a.jsonl", "a.parquet"):
+        write_frame(FRAME, folder / name)
     (folder / "a.csv.gz").write_bytes(gzip.compress((folder / "a.csv").read_bytes()))
-    FRAME.to_json(folder / "a.jsonl", orient="records", lines=True)
-    FRAME.to_parquet(folder / "a.parquet", index=False, row_group_size=20)
     FRAME.to_parquet(folder / "folders", index=False, partition_cols=["job"])
     shutil.copy(folder / "a.csv", folder / "a")
     for number in range(2):

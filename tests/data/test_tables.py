@@ -11,6 +11,7 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from helpers.array_files import write_frame
 from helpers.blocks import dense_dataset
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,12 +44,7 @@ def dense(sources, **options):
 def files(tmp_path):
     """The table in each format."""
     names = ("csv", "tsv", "jsonl", "parquet")
-    paths = {name: tmp_path / f"a.{name}" for name in names}
-    FRAME.to_csv(paths["csv"], index=False)
-    FRAME.to_csv(paths["tsv"], index=False, sep="\t")
-    FRAME.to_parquet(paths["parquet"], row_group_size=4)
-    FRAME.to_json(paths["jsonl"], orient="records", lines=True, date_format="iso")
-    return paths
+    return {name: write_frame(FRAME, tmp_path / f"a.{name}") for name in names}
 
 
 class OfArrow:
@@ -187,14 +183,7 @@ def test_a_column_of_weights_counts_rows_several_times(tmp_path, suffix):
     random = np.random.default_rng(0)
     frame = pandas.DataFrame({"x": random.normal(size=200), "w": np.arange(200) % 4})
     frame["label"] = (frame["x"] + random.normal(size=200) > 0).astype(int)
-    file = tmp_path / f"a.{suffix}"
-    if suffix == "csv":
-        frame.to_csv(file, index=False)
-    elif suffix == "jsonl":
-        frame.to_json(file, orient="records", lines=True, double_precision=15)
-    elif suffix == "parquet":
-        frame.to_parquet(file)
-    table = frame if suffix == "frame" else str(file)
+    table = frame if suffix == "frame" else write_frame(frame, tmp_path / f"a.{suffix}")
     settings = {"loss": "logistic", "step_size": 0.1, "scale": "none", "threads": 1}
     model = train(table, weight="w", **settings).model
     assert (model.n_features, model.report["rows"]) == (1, 150)
@@ -358,22 +347,16 @@ def test_types_of_arrow_are_numbers_categories_words_or_dates(tmp_path):
                 assert read_dataset(tmp_path / "a.parquet", label="y").digest == data.digest
 
 
-def test_booleans_are_the_same_categories_in_all_files(tmp_path):
-    frame = pandas.DataFrame({"b": [True, False] * 3, "y": [0, 1] * 3})
-    frame.to_csv(tmp_path / "a.csv", index=False)  # as True and False
-    model = train(frame, label="y", step_size=0.1).model
-    assert evaluate(model, tmp_path / "a.csv")["unseen"] == 0
-    assert model.predict_proba({"b": "TRUE"})[0] == pytest.approx(model.predict_proba(frame)[0])
-
-
-def test_whole_numbers_are_the_same_categories_beside_missing_ones(tmp_path):
-    frame = pandas.DataFrame({"zip": [3.0, 44.0, np.nan] * 20, "y": [0, 1, 1] * 20})
-    frame.to_csv(tmp_path / "a.csv", index=False)  # as 3.0 and 44.0
-    model = train(str(tmp_path / "a.csv"), label="y", categories="zip", step_size=0.1).model
-    assert evaluate(model, frame)["unseen"] == 0
-    for cell in (3, 3.0, "3", "3.0"):
-        one = model.predict_proba({"zip": cell})[0]
-        assert one == pytest.approx(model.predict_proba(frame)[0])
+def test_cells_are_the_same_categories_in_all_files(tmp_path):
+    columns = {"b": [True, False] * 30, "zip": [3.0, 44.0, np.nan] * 20, "y": [0, 1, 1] * 20}
+    frame = pandas.DataFrame(columns)
+    file = write_frame(frame, tmp_path / "a.csv")  # with True and 3.0
+    for source, other in ((frame, file), (file, frame)):
+        model = train(source, label="y", categories="zip", step_size=0.1).model
+        assert evaluate(model, other)["unseen"] == 0
+        expected = model.decision_function(frame)[0]
+        for row in ({"b": b, "zip": zip_} for b in (True, "TRUE") for zip_ in (3, 3.0, "3", "3.0")):
+            assert model.decision_function(row)[0] == pytest.approx(expected)
 
 
 def test_days_and_decimals_are_the_same_categories_in_all_types():

@@ -1,4 +1,4 @@
-"""Files of arrays and of Parquet as bytes, and their parts, for tests that spoil them."""
+"""Files of arrays and tables; of Parquet as bytes and parts, for tests that spoil them."""
 
 import io
 import struct
@@ -17,6 +17,18 @@ def npz(**arrays):
 def npy(header, data=b"", version=1):
     length = struct.pack("<H" if version == 1 else "<I", len(header))
     return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + data
+
+
+def write_frame(frame, path):
+    """The path, as text, of a file of a data frame, in the format that its suffix names."""
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, index=False, row_group_size=4)
+    elif path.suffix == ".jsonl":
+        options = {"double_precision": 15, "date_format": "iso"}
+        frame.to_json(path, orient="records", lines=True, **options)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    return str(path)
 
 
 def parquet(table, **options):

@@ -11,6 +11,7 @@ import numpy as np
 import pandas
 import pyarrow.parquet as pq
 import pytest
+from helpers.array_files import write_frame
 
 from dadagrad import InputError, evaluate, ingest, predict, train
 from dadagrad.data import external_shuffle
@@ -48,15 +49,9 @@ def test_a_raw_file_has_the_predictions_of_the_dataset(trained, tmp_path, suffix
     data, model = trained
     predict(model, data, str(tmp_path / "data.csv"))
     expected = read_csv(tmp_path / "data.csv")
-    frame, raw = make_frame(), tmp_path / f"raw.{suffix}"
-    frame = frame[["rich", "job", "who", "age"]]  # another order
-    if suffix == "parquet":
-        frame.to_parquet(raw)
-    elif suffix == "jsonl":
-        frame.to_json(raw, orient="records", lines=True, double_precision=15)
-    else:
-        frame.to_csv(raw, sep="\t" if suffix == "tsv" else ",", index=False)
-    for source in (str(raw), frame):
+    frame = make_frame()[["rich", "job", "who", "age"]]  # another order
+    raw = write_frame(frame, tmp_path / f"raw.{suffix}")
+    for source in (raw, frame):
         result = predict(model, source, str(tmp_path / "out.csv"), overwrite=True)
         rows = read_csv(tmp_path / "out.csv")
         assert (result["rows"], result["unseen"]) == (300, 0)
@@ -68,7 +63,7 @@ def test_a_raw_file_has_the_predictions_of_the_dataset(trained, tmp_path, suffix
         assert [row["label"] for row in rows] == frame["rich"].tolist()
         unit, first = ("row", 0) if source is frame else ("line", 1 + (suffix in ("csv", "tsv")))
         assert [int(row[unit]) for row in rows] == list(range(first, first + 300))
-    measures = [evaluate(model, source) for source in (str(raw), frame, data)]
+    measures = [evaluate(model, source) for source in (raw, frame, data)]
     for measured in measures:
         assert measured["loss"] == pytest.approx(measures[-1]["loss"], abs=1e-6)
         assert measured["confusion"] == measures[-1]["confusion"]
@@ -283,12 +278,11 @@ def test_a_matrix_of_another_width_is_refused(tmp_path):
 
 
 def test_datasets_of_files_that_were_read_differently_go_together(tmp_path):
-    make_frame().to_csv(tmp_path / "a.csv", index=False)
-    make_frame().to_csv(tmp_path / "b.tsv", index=False, sep="\t")
-    ingest(str(tmp_path / "a.csv"), str(tmp_path / "a"), label="rich", id="who")
-    ingest(str(tmp_path / "b.tsv"), str(tmp_path / "b"), like=str(tmp_path / "a"))
-    model = train([str(tmp_path / "a"), str(tmp_path / "b")], **SETTINGS).model
-    predict(model, [str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "p.csv"))
+    first, second = (write_frame(make_frame(), tmp_path / name) for name in ("a.csv", "b.tsv"))
+    urls = [str(tmp_path / "a"), str(tmp_path / "b")]
+    ingest(first, urls[0], label="rich", id="who")
+    ingest(second, urls[1], like=urls[0])
+    predict(train(urls, **SETTINGS).model, urls, str(tmp_path / "p.csv"))
     tags = [row["tag"] for row in read_csv(tmp_path / "p.csv")]
     assert sorted(tags) == sorted([*make_frame()["who"]] * 2)
 
@@ -345,13 +339,7 @@ def test_options_name_the_columns_that_describe_rows(tmp_path, suffix):
     frame = make_frame()
     model = train(frame, label="rich", ignore=["who"], **SETTINGS).model
     other = frame.rename(columns={"rich": "target"}).assign(n=np.arange(len(frame)) % 3)
-    new = other if suffix == "frame" else str(tmp_path / f"new.{suffix}")
-    {
-        "csv": lambda: other.to_csv(new, index=False),
-        "jsonl": lambda: other.to_json(new, orient="records", lines=True),
-        "parquet": lambda: other.to_parquet(new),
-        "frame": lambda: None,
-    }[suffix]()
+    new = other if suffix == "frame" else write_frame(other, tmp_path / f"new.{suffix}")
     repeated = frame.loc[np.repeat(frame.index, other["n"])]
     expected = evaluate(model, repeated)["loss"]
     assert evaluate(model, new, label="target", weight="n")["loss"] == pytest.approx(expected, 1e-6)
