@@ -22,6 +22,9 @@ FORMS = [
     scipy.sparse.csc_array,
     scipy.sparse.coo_matrix,
     scipy.sparse.lil_array,
+    scipy.sparse.bsr_array,
+    scipy.sparse.dia_array,
+    scipy.sparse.dok_array,
 ]
 
 

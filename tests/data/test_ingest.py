@@ -397,7 +397,7 @@ def test_sources_without_rows(tmp_path):
             write_and_ingest(tmp_path, {name: content}, **options)
     with refused(r"there is no file .*d\.svm", out):
         ingest(tmp_path / "d.svm", str(out))
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "empty" / "too").mkdir(parents=True)
     with refused(r"the folder .*folder has no files", out):
         ingest(tmp_path / "folder", str(out))
     with refused("no source was given", out):

@@ -64,16 +64,12 @@ def race(sources, out):
     assert not [key for key in Storage(out).list() if "claim" in key]
 
 
-def test_one_of_two_ingests_makes_the_dataset(sources, tmp_path):
-    for number in range(4):
-        race(sources, str(tmp_path / f"out{number}"))
-
-
-def test_one_of_two_ingests_makes_the_dataset_in_a_store(sources, tmp_path, monkeypatch):
+def test_one_of_two_ingests_makes_the_dataset(sources, tmp_path, monkeypatch):
     with moto_server(tmp_path) as server:
         server.set_environment(monkeypatch)
-        for number in range(2):
-            race(sources, f"s3://{BUCKET}/out{number}")
+        for number in range(4):
+            race(sources, str(tmp_path / f"out{number}"))
+            race(sources, f"s3://{BUCKET}/out{number % 2}/{number}")
 
 
 def test_a_claim_that_another_ingest_removed_unfinished_is_lost(sources, tmp_path, monkeypatch):

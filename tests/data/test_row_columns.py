@@ -170,12 +170,6 @@ def test_a_row_without_a_query_is_refused_or_skipped(searches, tmp_path):
     assert ingest(wrong, out, on_error="skip", **options).skipped == n_wrong > 0
 
 
-def test_a_ranking_is_not_measured_without_queries(searches):
-    model = train(searches, label="grade", query="query", loss="ranking").model
-    with pytest.raises(InputError, match=r"has no queries.* a table with query="):
-        evaluate(model, searches.drop(columns="query"))
-
-
 @pytest.mark.parametrize("shape", [(N_ROWS, 2, 1), (N_ROWS - 1, 2), ()])
 def test_labels_of_another_shape_than_the_rows_are_refused(comments, shape):
     for frame in (comments, dd.from_pandas(comments, 1)):

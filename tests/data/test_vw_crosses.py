@@ -116,13 +116,6 @@ def test_combinations_have_the_names_of_their_parts(clicks, tmp_path):
     assert len(names) == 12 + 12 + 144
 
 
-def test_later_lines_are_crossed_as_the_first_were(clicks):
-    data = read_dataset(clicks, cross="user:item")
-    assert read_dataset(clicks, like=data).digest == data.digest
-    with pytest.raises(InputError, match="like and cross exclude each other"):
-        read_dataset(clicks, like=data, cross="user:item")
-
-
 @pytest.mark.parametrize(
     ("option", "value"), [("cross", "user:itm"), ("ignore", "itm"), ("columns", "user,itm")]
 )
@@ -132,10 +125,14 @@ def test_an_unknown_namespace_is_named(clicks, caplog, option, value):
     assert "they have item, user" in caplog.text
 
 
-def test_later_lines_have_the_namespaces_of_the_first(clicks):
+def test_later_lines_have_the_namespaces_and_crosses_of_the_first(clicks):
+    crossed = read_dataset(clicks, cross="user:item")
     data = read_dataset(clicks, ignore="item", keep_names=True)
     assert {name.partition("^")[0] for name in data.names(np.arange(2**18)).values()} == {"user"}
-    assert read_dataset(clicks, like=data).digest == data.digest
+    for first in (crossed, data):
+        assert read_dataset(clicks, like=first).digest == first.digest
+    with pytest.raises(InputError, match="like and cross exclude each other"):
+        read_dataset(clicks, like=data, cross="user:item")
     with pytest.raises(InputError, match="cross= and ignore= name the namespace 'item'"):
         read_dataset(clicks, ignore="item", cross="user:item")
     with pytest.raises(InputError, match="'item', which columns= leaves out; name it there, too"):

@@ -96,12 +96,9 @@ def test_checkpoints_are_those_of_the_fit_to_all_rows(tmp_path):
         assert saved.fit(X, y).model_.digest == plain.model_.digest
 
 
-def test_a_dataset_is_refused(tmp_path):
+def test_a_dataset_and_a_cluster_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"for datasets there is `dadagrad.sweep`"):
         AdaGradClassifierCV().fit(str(tmp_path))
-
-
-def test_a_cluster_is_refused():
     X, y = make_rows()
     with pytest.raises(InputError, match=r"leave out client, or use `dadagrad.sweep`"):
         AdaGradRegressorCV(client="tcp://127.0.0.1:1").fit(X, y)

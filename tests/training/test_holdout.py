@@ -101,11 +101,6 @@ def test_an_estimator_holds_rows_out():
         fitted.partial_fit(X, y)
 
 
-def test_early_stopping_without_rows_held_out_is_refused():
-    with pytest.raises(InputError, match="early_stopping measures the loss on rows that are held"):
-        train(make_data((20,)), early_stopping=True, passes=2)
-
-
 @pytest.mark.parametrize("kind", ["share", "other data"])
 def test_training_ends_when_the_loss_stops_falling_and_the_best_pass_is_kept(kind):
     data, other = make_data((60, 50), labels="real"), make_data((40, 10), seed=5, labels="real")

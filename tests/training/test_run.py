@@ -111,27 +111,26 @@ class TestRefused:
             train(data, CONFIG, loss="squared", **plain, **mode)
 
     @pytest.mark.parametrize(
-        "settings",
-        [{"workers": 0}, {"threads": True}, {"memory": -1}, {"memory": 1.5}, {"memory": "1GB"}],
+        ("name", "values"),
+        [
+            ("workers", [0]),
+            ("threads", [True]),
+            ("memory", [-1, 1.5, "1GB"]),
+            ("save_every", [0]),
+            ("keep", ["x"]),
+            ("save_seconds", [-1, math.nan]),
+        ],
     )
-    def test_no_number_of_threads_workers_or_bytes(self, settings):
-        (name,) = settings
-        with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1"):
-            train(make_data(), CONFIG, **settings)
+    def test_what_is_no_number_of_its_kind(self, tmp_path, name, values):
+        needed = "number" if name == "save_seconds" else "whole number of at least 1"
+        for value in values:
+            with pytest.raises(InputError, match=f"{name} must be a .*{needed}"):
+                train(make_data(), CONFIG, checkpoints=str(tmp_path / "run"), **{name: value})
+        assert not (tmp_path / "run").exists()
 
     def test_numbers_of_numpy_are_numbers(self):
         numbers = {"memory": np.int32(10**9), "save_seconds": np.float32(2)}
         assert train(make_data(), CONFIG, threads=np.int64(2), **numbers).complete
-
-    @pytest.mark.parametrize(
-        "settings",
-        [{"save_seconds": -1}, {"save_seconds": math.nan}, {"save_every": 0}, {"keep": "x"}],
-    )
-    def test_no_time_or_number_of_checkpoints(self, tmp_path, settings):
-        (name,) = settings
-        with pytest.raises(InputError, match=f"{name} must be a .* number"):
-            train(make_data(), CONFIG, checkpoints=str(tmp_path / "run"), **settings)
-        assert not (tmp_path / "run").exists()
 
     @pytest.mark.parametrize(
         "settings", [{"workers": 1, "client": "tcp://x:1"}, {"workers": 1, "threads": 2}]
