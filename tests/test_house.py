@@ -24,7 +24,6 @@ CLUMSY_STARTS = re.compile(r"(What|Of|Those|Whether|How|Where|That|Who|So|As)\b"
 
 
 def module_name(path):
-    """The name by which a file is imported."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -34,7 +33,6 @@ MODULES = {module_name(path): path for path in FILES}
 
 @cache
 def tree(path):
-    """The syntax tree of a file."""
     return ast.parse(path.read_text("utf-8"))
 
 

@@ -28,7 +28,6 @@ class Answer:
 
     @property
     def json(self):
-        """The one JSON object on stdout."""
         assert self.code == 0, self.stderr
         (line,) = self.stdout.splitlines()
         result = json.loads(line)
@@ -88,8 +87,6 @@ def stop_after(monkeypatch):
 
 @dataclass(frozen=True)
 class Places:
-    """Text and datasets that tests only read."""
-
     text: Path
     train: Path
     test: Path

@@ -16,7 +16,6 @@ OPTIONS = ("--batch-size", "100", "--step-size", "0.2", "--passes", "3")
 
 @pytest.fixture(scope="module")
 def whole_digest(places):
-    """Digest of the model of a run that was never stopped."""
     return train(str(places.train), **SETTINGS).model.digest
 
 

@@ -54,7 +54,6 @@ def folder(tmp_path_factory):
 
 
 def progress_lines(width):
-    """The line of progress at moments of a run and of an ingest."""
     facts, left = ("error 10.4 %", "loss 0.301"), "0:00:21 left"
     lines = [
         Line("pass 1", 3_000, 100_000, facts, "471 k rows/s", "0:03:41 left"),

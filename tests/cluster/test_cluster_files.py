@@ -50,7 +50,6 @@ def manifests():
 
 
 def check_options(command):
-    """Raise if the program of `command` does not take its arguments."""
     from distributed.cli import dask_scheduler, dask_worker
 
     program, name, *arguments = command

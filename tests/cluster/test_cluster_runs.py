@@ -29,7 +29,6 @@ SETTINGS = "--step-size 0.3"
 
 @pytest.fixture(scope="module")
 def reviews(tmp_path_factory):
-    """400 texts with labels."""
     rng = np.random.default_rng(5)
     path = tmp_path_factory.mktemp("reviews") / "reviews.tsv"
     words = rng.integers(0, 200, (400, 12)) ** 2 // 200

@@ -111,7 +111,6 @@ def test_only_large_data_goes_to_files_which_have_no_names(tmp_path, monkeypatch
 
 
 def target(link):
-    """Path of an open file; none if it was closed just now."""
     return str(link.readlink()) if link.is_symlink() else ""
 
 

@@ -50,7 +50,6 @@ def refused(message, out):
 
 
 def ingested(source, out, **options):
-    """The dataset of one source."""
     ingest(source, str(out), **({"shuffle": None} | options))
     return open_dataset(str(out))
 

@@ -42,7 +42,6 @@ def dense(sources, **options):
 
 @pytest.fixture
 def files(tmp_path):
-    """The table in each format."""
     names = ("csv", "tsv", "jsonl", "parquet")
     return {name: write_frame(FRAME, tmp_path / f"a.{name}") for name in names}
 

@@ -389,7 +389,6 @@ def test_errors_of_dask_collections_name_the_block_and_row():
 
 
 def write_dataset(folder, X, y):
-    """Write rows as a dataset of several partitions and return its URL."""
     lines = (
         " ".join([str(label), *(f"{k}:{value!r}" for k, value in enumerate(row))])
         for label, row in zip(y, X.tolist(), strict=True)

@@ -22,7 +22,6 @@ def make(name):
 
 
 def rows(outcome):
-    """Rows of the first table by column."""
     found = outcome.tables[0]
     return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 

@@ -48,7 +48,6 @@ def damage(url, kind, partition=VICTIM):
 
 @pytest.fixture
 def url(tmp_path):
-    """Data of its own, to be damaged."""
     return write_zarr(make_data(DATA_SIZES), tmp_path / "train")
 
 
@@ -221,7 +220,6 @@ def test_errors_other_than_damage_end_the_run(case, url, tmp_path, monkeypatch):
 
 
 def write_parquet(url, folder):
-    """The same rows as a Parquet file."""
     data, columns = open_dataset(url), {"indices": [], "values": [], "label": []}
     for number in range(len(data.partitions)):
         rows = data.read(number)

@@ -57,7 +57,6 @@ def test_a_worker_that_joins_gets_work_at_once(cluster, data, worked):
 
 
 def n_held(dask_worker):
-    """Shards that a worker holds."""
     from dadagrad.training.engines.dask.streams import shard_store
 
     return sum(len(store._shards) for store in shard_store._stores.values())

@@ -139,7 +139,6 @@ class Process:
                 child.kill()
 
     def children(self):
-        """The processes that descend from it."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return self._process.children(recursive=True) if self._process else []
         return []
@@ -150,7 +149,6 @@ class Process:
         return int(self._code.read_text() or 1) if self._code.exists() else None
 
     def text(self):
-        """All it wrote."""
         return "".join(path.read_text() for path in (self.out, self.log) if path.exists())
 
 
@@ -229,7 +227,6 @@ class Cluster:
         self.wait_for_workers(workers)
 
     def start_scheduler(self):
-        """Start the scheduler, the first time or again."""
         options = ("--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard")
         self.scheduler = self._start("scheduler", *options)
         wait_for_port(self._port)
@@ -248,7 +245,6 @@ class Cluster:
 
     @property
     def living(self):
-        """The workers that have not ended."""
         return [worker for worker in self.workers if worker.alive]
 
     def wait_for_workers(self, n_workers, seconds=START_SECONDS):
@@ -277,7 +273,6 @@ class Cluster:
             self.restart(n_workers)
 
     def client(self):
-        """A new client of the cluster."""
         from distributed import Client
 
         return Client(self.address, set_as_default=False, timeout=START_SECONDS)
@@ -294,7 +289,6 @@ class Cluster:
         return self.workers[int(name.removeprefix("worker-"))]
 
     def end(self):
-        """End all its processes."""
         for process in (*self.workers, self.scheduler):
             process.kill()
             process.end()

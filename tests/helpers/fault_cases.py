@@ -41,7 +41,6 @@ class At:
 
     @property
     def is_running(self):
-        """True while the fault happens."""
         return self._future is not None and not self._future.done()
 
     @property
@@ -56,7 +55,6 @@ class At:
         return time.monotonic() - self.begun
 
     def train(self, cluster, data, config=CONFIG, *, callbacks=(), **options):
-        """Train on `cluster` while the fault happens."""
         callbacks = [self, *callbacks]
         result = train(data, config, client=cluster.address, callbacks=callbacks, **options)
         self.join()

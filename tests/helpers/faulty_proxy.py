@@ -39,7 +39,6 @@ Act = Callable[[Request], str]
 
 
 def always(action):
-    """The same for all requests."""
     return lambda request: action
 
 
@@ -128,11 +127,9 @@ class Proxy(ThreadingHTTPServer):
         """Say nothing: broken connections are intended."""
 
     def release(self):
-        """Pass on the requests that are held."""
         self.released.set()
 
     def hold(self):
-        """Wait for `release`."""
         self.held.set()
         self.released.wait(120)
 
@@ -150,8 +147,6 @@ class Proxy(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection to the proxy."""
-
     protocol_version = "HTTP/1.1"
     server: Proxy
 
@@ -169,7 +164,6 @@ class Handler(BaseHTTPRequestHandler):
         """Keep no log."""
 
     def handle_request(self):
-        """Let one request pass or fail."""
         conditional = "If-None-Match" in self.headers
         request = Request(self.command, self.path, conditional)
         with self.server.lock:

@@ -30,7 +30,6 @@ class Partition(NamedTuple):
 
 
 def read_schema(folder):
-    """The schema and the list of partitions of a dataset."""
     attributes = json.loads((folder / "zarr.json").read_bytes())["attributes"]
     kind = attributes["encoding-type"], attributes["encoding-version"]
     assert kind == ("dadagrad-dataset", "3")
@@ -64,7 +63,6 @@ def read_partitions(folder):
 
 
 def read_arrays(folder, body):
-    """The arrays of a sealed document by name."""
     arrays = {}
     for record in body["arrays"]:
         raw = b""
@@ -78,7 +76,6 @@ def read_arrays(folder, body):
 
 
 def read_model(folder):
-    """The body of the sealed document of a model, and its arrays."""
     document = json.loads((folder / "model.json").read_bytes())
     body = document["body"]
     text = json.dumps(body, separators=(",", ":"))

@@ -48,7 +48,6 @@ def holder(document, path):
 
 
 def nested(depth):
-    """A list in a list, `depth` deep."""
     value = []
     for _ in range(depth):
         value = [value]

@@ -43,7 +43,6 @@ class Linear(Loss):
 
 
 def learner_of(text, loss="hinge"):
-    """The learner of a text, bound to a loss."""
     return UPDATES.make(text).bind(loss=LOSSES.make(loss), step_size=0.3)
 
 
@@ -81,7 +80,6 @@ def walk(learner, rows, n_features, n_outputs=1):
 
 
 def finish(learner, rows, n_features, n_outputs=1):
-    """The state after all rows."""
     state = learner.init(n_features, n_outputs)
     for row in rows:
         state = learn(learner, state, row)

@@ -26,8 +26,6 @@ TEXTS = {
 
 
 class OwnHinge(Hinge):
-    """A loss that no name stands for."""
-
     name = "own-hinge"
 
 

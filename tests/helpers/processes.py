@@ -69,14 +69,12 @@ def free_port():
 
 
 def answers(port):
-    """Return True if a process listens on a port of the loopback interface."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False
 
 
 def wait_for_port(port):
-    """Until something listens there on the loopback interface."""
     wait_until(lambda: answers(port), START_SECONDS, f"something to listen at port {port}")
 
 

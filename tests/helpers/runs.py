@@ -28,7 +28,6 @@ def make_data():
 
 
 def write_data(url):
-    """Write the data as a Zarr dataset and return its URL."""
     return write_zarr(make_data(), url)
 
 
@@ -71,7 +70,6 @@ class Program:
         return self.nursery.start(*command, environment=environment)
 
     def has_saved(self, step):
-        """True if there is a checkpoint of so many steps, or of more."""
         return any(info.step >= step for info in CheckpointReader(self.checkpoints).list())
 
     def assert_undisturbed(self, process):

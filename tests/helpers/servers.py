@@ -39,7 +39,6 @@ class Server:
         }
 
     def set_environment(self, monkeypatch):
-        """Have everything that reads the usual variables talk to this server."""
         for name, text in self.environment.items():
             monkeypatch.setenv(name, text)
         for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3"):

@@ -283,7 +283,6 @@ def must_be_below(regret, bound, what=""):
 
 
 def ratio(regret, bound):
-    """Ratio of a regret to its bound, which it must not exceed."""
     must_be_below(regret, bound)
     return regret / bound
 

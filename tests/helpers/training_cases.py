@@ -110,8 +110,6 @@ def as_dataset(parts, n_features=N_FEATURES):
 
 
 def train_until(ended, *arguments, callbacks=(), **options):
-    """Train until `ended`, and interrupt the run there."""
-
     def stop(event):
         if ended(event):
             raise KeyboardInterrupt
@@ -164,7 +162,6 @@ def new_coordinator(data, config, chunk_rows=7, **options):
 
 
 def gone_on_from(save, data, config, seed=None, **options):
-    """A run from `save` to its end."""
     problem, schedule = problem_of(data, config), make_schedule_of(data, config)
     again = Coordinator(problem, schedule, save.state, place=save.place, **options)
     driven = ByHand(data, again, seed).run()
@@ -250,7 +247,6 @@ class ByHand:
 
 
 def state_bytes(state):
-    """Every bit of a state."""
     arrays = (array.tobytes() for array in state.arrays.values())
     return b"".join([*arrays, np.float64(state.t).tobytes()])
 

@@ -25,7 +25,6 @@ def hashed_rows(seed, n_rows, words, bits):
 
 
 def write_wide(folder, bits, partitions, n_rows, words=50):
-    """A dataset of such rows; its URL."""
     # Workers of little memory import this module, and not these.
     from helpers.training_cases import as_dataset
     from helpers.zarr_cases import write_zarr
@@ -35,7 +34,6 @@ def write_wide(folder, bits, partitions, n_rows, words=50):
 
 
 def peak_memory():
-    """The most resident memory that this process has had."""
     found = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
     return 1024 * int(found[1])
 

@@ -14,7 +14,6 @@ N_FEATURES = 1000
 
 
 def write_zarr(data, url, **extra):
-    """`data` as a Zarr dataset; its URL."""
     storage = Storage(str(url))
     partitions = [
         write_partition(
@@ -27,7 +26,6 @@ def write_zarr(data, url, **extra):
 
 
 def files_of(folder):
-    """The bytes of all files below a folder, by path."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 

@@ -129,7 +129,6 @@ def write(folder, name, data):
 
 
 def of_shape(shape, data=b""):
-    """An array file that declares this shape."""
     return npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n", data)
 
 
@@ -141,7 +140,6 @@ def zipped(content, method=zipfile.ZIP_STORED):
 
 
 def files(folder):
-    """Files that declare, or expand to, far more than they have."""
     zeros = of_shape("(1, 5000000)", bytes(40_000_000))
     quote = COMPRESS["zst"](b'a,b\n1,"') + COMPRESS["zst"](bytes(1 << 20) + b"\n") * 600
     return [

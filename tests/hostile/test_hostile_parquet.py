@@ -41,7 +41,6 @@ STORAGE = Storage(f"{memory_url()}/a.parquet")
 
 
 def use(file):
-    """Read everything of a Parquet file."""
     STORAGE.put("", file)
     data = ParquetDataset(STORAGE.url)
     assert len(data.digest) == 64

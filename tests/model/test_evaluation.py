@@ -298,7 +298,6 @@ def test_labels_that_were_text_are_matched_by_name():
 
 @pytest.fixture
 def pair():
-    """Data of two classes, and a model for them."""
     data = make_data(binary())
     return data, make_model("binary", data.schema.label_columns, loss="logistic")
 

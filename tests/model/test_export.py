@@ -33,7 +33,6 @@ def folder(tmp_path_factory):
 
 
 def text_model(folder, loss, n_classes=2, **options):
-    """A model of hashed text."""
     source, data = folder / "reviews.tsv", folder / f"{loss}{n_classes}{options}.zarr"
     lines = [f"class{row % n_classes}\t{text}" for row, text in enumerate(REVIEWS * 4)]
     source.write_text("\n".join(lines) + "\n")
@@ -42,7 +41,6 @@ def text_model(folder, loss, n_classes=2, **options):
 
 
 def run(model, **inputs):
-    """Outputs of the graph in onnxruntime."""
     made = dadagrad.export(model, format="onnx")
     used = {name for node in made.graph.node for name in node.input}
     assert {each.name for each in made.graph.initializer} <= used

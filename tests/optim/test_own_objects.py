@@ -28,8 +28,6 @@ class OwnHinge(dadagrad.Loss):
 
 
 class CompiledHinge(OwnHinge):
-    """The squared hinge loss with a compiled slope."""
-
     @staticmethod
     @numba.njit
     def slope(score, label):
@@ -37,8 +35,6 @@ class CompiledHinge(OwnHinge):
 
 
 class OwnSoftmax(dadagrad.Loss):
-    """The softmax loss in NumPy."""
-
     task = "multiclass"
 
     def value(self, scores, labels):
@@ -240,8 +236,6 @@ def test_a_ranking_is_evaluated_with_the_loss_of_all_pairs_of_a_query():
 
 
 class OwnPoisson(dadagrad.Loss):
-    """The Poisson loss in NumPy."""
-
     task, link = "regression", "log"
 
     def value(self, scores, labels):

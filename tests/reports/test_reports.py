@@ -32,7 +32,6 @@ EVIL = "<script>alert(1)</script>&\"'"
 
 
 def run(*words):
-    """The result of ``dadagrad WORDS``."""
     return CliRunner().invoke(dadagrad, words)
 
 

@@ -55,6 +55,5 @@ def new_program(nursery, local_data):
 
 @pytest.fixture(scope="package")
 def nursery(tmp_path_factory):
-    """Starts processes of `dadagrad` and `dask`."""
     with Nursery(tmp_path_factory.mktemp("processes"), prelude=WARM) as made:
         yield made

@@ -16,8 +16,6 @@ NO_SPACE = "No space left on device; free some space or write elsewhere"
 
 
 class Disk:
-    """A small disk, mounted at `path`."""
-
     def __init__(self, path):
         self.path = path
 

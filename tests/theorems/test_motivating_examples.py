@@ -47,7 +47,6 @@ def examples(directions, eta, eps, seed):
 
 
 def losses(update, stream):
-    """The hinge losses suffered."""
     state, suffered = update.init(N_FEATURES, 1), []
     for z, y in stream:
         margin = y * float(z @ update.weights(state)[:, 0])

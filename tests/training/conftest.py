@@ -7,7 +7,6 @@ from helpers.processes import local_cluster
 
 @pytest.fixture(scope="package")
 def nursery(tmp_path_factory):
-    """Starts processes of `dask`."""
     with Nursery(tmp_path_factory.mktemp("nursery")) as made:
         yield made
 

@@ -31,8 +31,6 @@ CONFIG = TrainConfig(step_size=0.3, passes=2, batch_size=11)
 
 
 class Recorder(Callback):
-    """Events in the order in which they came."""
-
     def __init__(self):
         self.events = []
 

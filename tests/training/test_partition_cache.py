@@ -15,8 +15,6 @@ DATA = make_data((30, 20, 40, 10))
 
 
 class Reader:
-    """Reads partitions, and counts how often."""
-
     def __init__(self):
         self.numbers = []
 

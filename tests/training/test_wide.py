@@ -34,7 +34,6 @@ def wide(tmp_path_factory):
 
 
 def ask(address, function, *arguments):
-    """The answer of the worker."""
     from distributed import Client
 
     with Client(address, set_as_default=False) as client:

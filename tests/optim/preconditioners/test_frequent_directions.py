@@ -92,16 +92,6 @@ def test_a_sketch_is_that_of_a_singular_value_decomposition(seed, rank, buffer, 
     np.testing.assert_allclose(sketch["removed"][0], removed, atol=1e-12 * size)
 
 
-@given(seed=seeds, rank=ranks, buffer=buffers, decay=decays, cut=st.integers(0, 50))
-def test_the_rows_of_another_sketch_add_its_stream(seed, rank, buffer, decay, cut):
-    rows = draw_rows(seed, 50, decay=decay)
-    merged, other = sketch_of(rows[:cut], rank, buffer), sketch_of(rows[cut:], rank, buffer)
-    for row in other["directions"].T:
-        fd.add(merged, rank, row)
-    merged["removed"] += other["removed"]
-    assert_bounds(merged, rows, rank)
-
-
 def test_a_sketch_shrinks_only_when_it_is_full():
     sketch, filled = empty(8, 30), []
     for row in draw_rows(1, 20, n_features=30, decay=0.0):
