@@ -11,7 +11,10 @@ GRID = ("--step-size", "0.05,0.4", "--l1", "0,1e-3", "--holdout", "0.1")
 
 
 def test_the_best_model_is_saved_and_the_path_written(run, places, tmp_path):
-    model, files = tmp_path / "model", [tmp_path / "path.json", tmp_path / "path.csv"]
+    model, files = (
+        tmp_path / "model",
+        [tmp_path / f"path.{kind}" for kind in ("json", "csv", "svg")],
+    )
     paths = [argument for file in files for argument in ("--path", file)]
     answer = run("sweep", places.train, "--model", model, *GRID, "--loss", "hinge,logistic", *paths)
     expected = sweep(
@@ -27,15 +30,11 @@ def test_the_best_model_is_saved_and_the_path_written(run, places, tmp_path):
     assert [row["nonzeros"] for row in rows] == [row["nonzeros"] for row in expected.path]
     with files[1].open() as file:
         assert [float(row["l1"]) for row in csv.DictReader(file)] == [0.0, 1e-3]
-    again = run("sweep", places.train, "--model", model, "--overwrite", *GRID, "--json").json
-    assert len(again["settings"]) == 4
-
-
-def test_a_picture_of_the_path(run, places, tmp_path):
-    run("sweep", places.train, "--model", tmp_path / "m", *GRID, "--path", tmp_path / "path.svg")
-    picture = ElementTree.parse(tmp_path / "path.svg").getroot()
+    picture = ElementTree.parse(files[2]).getroot()
     assert picture.tag == "{http://www.w3.org/2000/svg}svg"
     assert {"non-zero weights", "l1 0.001"} <= {each.text for each in picture.iter()}
+    again = run("sweep", places.train, "--model", model, "--overwrite", *GRID, "--json").json
+    assert len(again["settings"]) == 4
 
 
 def test_the_path_of_models_without_weights_is_written_but_not_drawn(run, places, tmp_path):

@@ -103,6 +103,13 @@ def test_the_digest_follows_the_content(storage):
     assert len(prints) == 3
 
 
+def test_a_column_of_queries_is_read(storage):
+    put(storage, "x.parquet", columns(query=pa.array([7, 7, 9, 9])))
+    dataset = ParquetDataset(storage.url)
+    assert dataset.schema.queried
+    assert dataset.read(0).queries.tolist() == [7, 7, 9, 9]
+
+
 def test_fixed_size_lists(storage):
     indices = pa.array([[1, 2], [0, 3]], pa.list_(pa.int32(), 2))
     put(storage, "x.parquet", {"indices": indices, "label": pa.array([True, False])})
@@ -183,6 +190,8 @@ def test_bad_columns_and_entries_are_named(storage):
         ({"values": pa.array([[1, 2], [], [1, np.nan, 3], [1]], FLOATS)}, "row 2, feature 5 is na"),
         ({"values": pa.array([[1, 2], [], [1, 2, 1e300], [1]])}, "row 2, feature 9 is inf"),
         ({"weight": pa.array([1.0, None, 1.0, 1.0])}, "row 1 has null in 'weight'"),
+        ({"query": pa.array(["a"] * 4)}, "column 'query' is string; needed is a whole number"),
+        ({"query": pa.array([None, 1, 1, 1])}, "row 0 has null in 'query'"),
         ({"weight": pa.array([1.0, -1.0, 1.0, 1.0])}, "row 1 has weight -1"),
         (
             {

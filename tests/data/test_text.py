@@ -121,13 +121,6 @@ def test_a_very_long_field_is_read():
     assert abs(block.values.sum()) == 50_000
 
 
-def test_a_header_names_columns_once():
-    layout = read_layout("f", b"\xef\xbb\xbfa\tb\t1\r\n1\t2\t3\n", "\t", header=True)
-    assert layout == Layout("\t", ("a", "b", "1"), header=True)
-    with pytest.raises(InputError, match=r"f: the first row names the column 'a' twice"):
-        read_layout("f", b"a,b,a\n", ",", header=True)
-
-
 @pytest.mark.parametrize(
     ("head", "header"),
     [

@@ -8,7 +8,6 @@ from dadagrad.kernels.id_sets import (
     DistinctIds,
     common,
     distinct_ids,
-    look_up,
     pack,
     packed_bytes,
     relabel,
@@ -64,13 +63,6 @@ def test_relabelling_gives_distinct_features_and_their_places(indices, n_more):
     np.testing.assert_array_equal(positions, distinct)
     np.testing.assert_array_equal(relabelled, places)
     assert positions.dtype == relabelled.dtype == np.int32
-
-
-def test_numbers_are_looked_up():
-    numbers = np.arange(10, 20)
-    positions = np.array([0, 3, 9], np.int32)
-    np.testing.assert_array_equal(look_up(numbers, positions), numbers[positions])
-    assert look_up(numbers, positions[:0]).dtype == numbers.dtype
 
 
 @given(

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import dask.array
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -214,30 +213,3 @@ def test_sources_with_and_without_queries_do_not_mix(tmp_path):
     other.write_text("1 1:2\n0 1:3\n")
     with pytest.raises(InputError, match="some rows have a query"):
         ingest([one, str(other)], str(tmp_path / "data.zarr"), format="svmlight")
-
-
-def test_parquet_with_a_column_of_queries(tmp_path):
-    X, y, query = letor()
-    order = np.argsort(query, kind="stable")
-    X, y, query = X[order], y[order], query[order]
-    entries = {
-        "indices": [np.flatnonzero(row) for row in X],
-        "values": [row[row != 0] for row in X],
-        "label": y,
-    }
-    columns = {
-        "right": pa.array(query),
-        "wrong": pa.array(query.astype(str)),
-        "missing": pa.array([None, *query[1:].tolist()], pa.int64()),
-    }
-    paths = {name: str(tmp_path / f"{name}.parquet") for name in columns}
-    for name, column in columns.items():
-        pq.write_table(pa.table(entries | {"query": column}), paths[name])
-    data = open_dataset(paths["right"])
-    assert data.schema.queried
-    np.testing.assert_array_equal(data.read(0).queries, query)
-    assert AdaGradRanker().fit(data).score(data) > 0.95
-    with pytest.raises(InputError, match="column 'query' is string; needed is a whole number"):
-        open_dataset(paths["wrong"])
-    with pytest.raises(InputError, match="row 0 has null in 'query'"):
-        open_dataset(paths["missing"]).read(0)

@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -169,24 +167,6 @@ def run(program, *arguments):
     """The lines that a Python program prints, to which `Storage` is known."""
     program = f"import os, sys\nfrom dadagrad.storage.store import Storage\n{program}"
     return run_python("-c", program, *arguments).stdout.splitlines()
-
-
-def test_a_killed_writer_leaves_the_old_bytes(tmp_path):
-    storage = Storage(tmp_path)
-    storage.put("a", b"old")
-    program = (
-        "import sys; from dadagrad.storage.store import Storage; s = Storage(sys.argv[1])\n"
-        "print('ready', flush=True)\n"
-        "while True: s.put('a', b'n' * 50_000_000)"
-    )
-    for delay in (0.0, 0.02):
-        command = [sys.executable, "-c", program, str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            process.stdout.readline()
-            time.sleep(delay)
-            process.kill()
-        assert storage.get("a") in (b"old", b"n" * 50_000_000)
-        assert storage.list() == ["a"]
 
 
 def test_who_has_only_read_can_be_forked(tmp_path):
