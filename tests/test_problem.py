@@ -40,15 +40,12 @@ def test_labels_and_loss_decide_the_task(columns, loss, task, n_targets):
     assert several.n_groups == 2 * groups
 
 
-def test_targets_are_signs_of_classes():
+def test_targets_are_signs_of_classes_and_of_the_larger_value_of_each_column():
     labels = np.array([[2.0], [7.0], [5.0]])
     np.testing.assert_array_equal(
         make(CLASSES).targets(labels), [[1, -1, -1], [-1, -1, 1], [-1, 1, -1]]
     )
     np.testing.assert_array_equal(make(BINARY).targets(np.array([[1.0], [-1.0]])), [[1], [-1]])
-
-
-def test_of_each_of_several_columns_the_larger_value_is_positive():
     labels = np.array([[0.0, 2.0], [1.0, 1.0]])
     np.testing.assert_array_equal(make(*COLUMNS).targets(labels), [[-1, 1], [1, -1]])
 

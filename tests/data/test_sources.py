@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 from distributed import Client
-from helpers.array_files import write_frame
+from helpers.array_files import make_people, write_frame
 from helpers.processes import local_cluster
 
 import dadagrad
@@ -24,14 +24,7 @@ from dadagrad import InputError
 SETTINGS = {"loss": "logistic", "step_size": 0.5, "threads": 1}
 
 
-def make_frame(n_rows=300):
-    random = np.random.default_rng(0)
-    job, age = random.choice(["cook", "nurse", "clerk"], n_rows), random.normal(40, 9, n_rows)
-    rich = np.where(age + 20 * (job == "nurse") > 50, "yes", "no")
-    return pandas.DataFrame({"age": age, "job": job, "rich": rich})[age > 25]  # an index with gaps
-
-
-FRAME = make_frame()
+FRAME = make_people().drop(columns="who").query("age > 25")  # an index with gaps
 BLOCKS = dd.from_pandas(FRAME, npartitions=3)
 FEATURES = ["age", "job"]
 X = np.random.default_rng(0).normal(size=(300, 4))

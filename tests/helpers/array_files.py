@@ -4,6 +4,7 @@ import io
 import struct
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,6 +18,17 @@ def npz(**arrays):
 def npy(header, data=b"", version=1):
     length = struct.pack("<H" if version == 1 else "<I", len(header))
     return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + data
+
+
+def make_people(n_rows=300):
+    """A data frame of the names, ages and jobs of people, and whether they are rich."""
+    random = np.random.default_rng(0)
+    job, age = random.choice(["cook", "nurse", "clerk"], n_rows), random.normal(40, 9, n_rows)
+    rich = (age + 20 * (job == "nurse") + random.normal(0, 5, n_rows)) > 50
+    names = [f"p{number}" for number in range(n_rows)]
+    return pandas.DataFrame(
+        {"who": names, "age": age, "job": job, "rich": np.where(rich, "yes", "no")}
+    )
 
 
 def write_frame(frame, path):

@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 import pyarrow.parquet as pq
 import pytest
-from helpers.array_files import write_frame
+from helpers.array_files import make_people, write_frame
 
 from dadagrad import InputError, evaluate, ingest, predict, train
 from dadagrad.data import external_shuffle
@@ -21,21 +21,11 @@ from dadagrad.data.reading import files
 SETTINGS = {"loss": "logistic", "step_size": 0.5, "threads": 1}
 
 
-def make_frame(n_rows=300):
-    random = np.random.default_rng(0)
-    job, age = random.choice(["cook", "nurse", "clerk"], n_rows), random.normal(40, 9, n_rows)
-    rich = (age + 20 * (job == "nurse") + random.normal(0, 5, n_rows)) > 50
-    names = [f"p{number}" for number in range(n_rows)]
-    return pandas.DataFrame(
-        {"who": names, "age": age, "job": job, "rich": np.where(rich, "yes", "no")}
-    )
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """URL of a dataset of a table, and a model of it."""
     data = str(tmp_path_factory.mktemp("raw") / "data")
-    ingest(make_frame(), data, label="rich", id="who", shuffle=None)
+    ingest(make_people(), data, label="rich", id="who", shuffle=None)
     return data, train(data, **SETTINGS).model
 
 
@@ -49,7 +39,7 @@ def test_a_raw_file_has_the_predictions_of_the_dataset(trained, tmp_path, suffix
     data, model = trained
     predict(model, data, str(tmp_path / "data.csv"))
     expected = read_csv(tmp_path / "data.csv")
-    frame = make_frame()[["rich", "job", "who", "age"]]  # another order
+    frame = make_people()[["rich", "job", "who", "age"]]  # another order
     raw = write_frame(frame, tmp_path / f"raw.{suffix}")
     for source in (raw, frame):
         result = predict(model, source, str(tmp_path / "out.csv"), overwrite=True)
@@ -75,7 +65,7 @@ def test_rows_of_a_dataset_keep_their_file_and_line(tmp_path, monkeypatch, suffi
     for module in (files, readers):
         monkeypatch.setattr(module, "TASK_BYTES", 2_000)
     monkeypatch.setattr(external_shuffle, "RUN_BYTES", 5_000)
-    frame, raw = make_frame(), [tmp_path / f"raw{number}.{suffix}" for number in range(2)]
+    frame, raw = make_people(), [tmp_path / f"raw{number}.{suffix}" for number in range(2)]
     frame["age"] = frame["age"].round(9)
     frame["job"] = np.where(frame["age"] > 50, "two\nlines", frame["job"])
     for path in raw:
@@ -160,7 +150,7 @@ def test_later_rows_have_the_columns_of_the_first(trained, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("kind", ["folder", "glob", "urls"])
 def test_a_folder_and_a_glob_are_read_as_their_files_are(tmp_path, kind):
-    frame, data = make_frame(), tmp_path / "days"
+    frame, data = make_people(), tmp_path / "days"
     data.mkdir()
     for number in range(2):
         frame[150 * number : 150 * (number + 1)].to_csv(data / f"{number}.csv", index=False)
@@ -175,7 +165,7 @@ def test_a_folder_and_a_glob_are_read_as_their_files_are(tmp_path, kind):
 
 @pytest.mark.parametrize("names", [["job", "rich", "age"], ["who", "age", "rich", "job"]])
 def test_files_without_names_have_the_columns_of_the_first_file(tmp_path, names):
-    frame = make_frame()
+    frame = make_people()
     model = train(frame, label="rich", **SETTINGS).model
     order = frame.assign(who="a")[names]
     files = [str(tmp_path / f"{number}.csv") for number in range(2)]
@@ -191,11 +181,11 @@ def test_files_without_names_have_the_columns_of_the_first_file(tmp_path, names)
 
 def test_wrong_raw_rows_are_left_out_by_each_function(tmp_path):
     file = tmp_path / "a.csv"
-    make_frame().to_csv(file, index=False)
+    make_people().to_csv(file, index=False)
     right = train(str(file), label="rich", **SETTINGS).model
     with file.open("a") as opened:
         opened.write("x,40,cook,\ny,old,cook,yes\n")
-    frame = make_frame().assign(rich=lambda table: table["rich"].mask(table["age"] > 50))
+    frame = make_people().assign(rich=lambda table: table["rich"].mask(table["age"] > 50))
     with pytest.raises(InputError, match=r"line 303: .*on_error=skip"):
         train(str(file), label="rich", **SETTINGS)
     model = train(str(file), label="rich", on_error="skip", **SETTINGS).model
@@ -206,7 +196,7 @@ def test_wrong_raw_rows_are_left_out_by_each_function(tmp_path):
 
 
 def test_rows_of_parquet_have_one_number_in_messages_and_predictions(trained, tmp_path, caplog):
-    frame = make_frame().astype({"age": str})
+    frame = make_people().astype({"age": str})
     frame.loc[50, "age"] = "old"
     frame.to_parquet(tmp_path / "a.parquet", row_group_size=40)
     predict(trained[1], str(tmp_path / "a.parquet"), str(tmp_path / "p.parquet"), on_error="skip")
@@ -278,17 +268,17 @@ def test_a_matrix_of_another_width_is_refused(tmp_path):
 
 
 def test_datasets_of_files_that_were_read_differently_go_together(tmp_path):
-    first, second = (write_frame(make_frame(), tmp_path / name) for name in ("a.csv", "b.tsv"))
+    first, second = (write_frame(make_people(), tmp_path / name) for name in ("a.csv", "b.tsv"))
     urls = [str(tmp_path / "a"), str(tmp_path / "b")]
     ingest(first, urls[0], label="rich", id="who")
     ingest(second, urls[1], like=urls[0])
     predict(train(urls, **SETTINGS).model, urls, str(tmp_path / "p.csv"))
     tags = [row["tag"] for row in read_csv(tmp_path / "p.csv")]
-    assert sorted(tags) == sorted([*make_frame()["who"]] * 2)
+    assert sorted(tags) == sorted([*make_people()["who"]] * 2)
 
 
 def test_options_of_raw_files_beside_datasets_are_refused(trained, tmp_path):
-    make_frame().to_csv(tmp_path / "a.csv", index=False)
+    make_people().to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(InputError, match=r"label says .* only some of the data are raw.*csv"):
         train([str(tmp_path / "a.csv"), trained[0]], label="rich", **SETTINGS)
 
@@ -309,7 +299,7 @@ def test_texts_are_predicted(tmp_path):
     predict(model, ["a good one", "bad"], str(tmp_path / "p.parquet"))
     assert pq.read_table(tmp_path / "p.parquet")["prediction"].to_pylist() == ["+", "-"]
     with pytest.raises(InputError, match="has no column 'text'"):
-        predict(model, make_frame(), str(tmp_path / "q.csv"))
+        predict(model, make_people(), str(tmp_path / "q.csv"))
     assert not (tmp_path / "q.csv").exists()
 
 
@@ -336,7 +326,7 @@ def test_raw_rows_of_another_layout_are_refused(trained, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "frame"])
 def test_options_name_the_columns_that_describe_rows(tmp_path, suffix):
-    frame = make_frame()
+    frame = make_people()
     model = train(frame, label="rich", ignore=["who"], **SETTINGS).model
     other = frame.rename(columns={"rich": "target"}).assign(n=np.arange(len(frame)) % 3)
     new = other if suffix == "frame" else write_frame(other, tmp_path / f"new.{suffix}")
