@@ -157,15 +157,6 @@ def test_a_complete_run_is_left_alone_and_makes_the_same_model_again(run, places
     assert sorted(folder.rglob("*")) == kept
 
 
-@pytest.mark.parametrize("order", [{"seed": 3}, {"shuffle": False}], ids=str)
-def test_rows_of_a_file_come_in_the_order_of_their_run(run, tmp_path, order):
-    (tmp_path / "a.csv").write_text("label,x\n" + "0,1\n1,2\n1,4\n" * 30)
-    rows, folder = str(tmp_path / "a.csv"), str(tmp_path / "c")
-    digest = train(rows, checkpoints=folder, **SETTINGS, **order).model.digest
-    options = ("--data", rows, "--model", tmp_path / "m", "--json")
-    assert run("resume", folder, *options).json["digest"] == digest
-
-
 def test_resume_needs_checkpoints_the_data_of_the_run_and_a_model(run, places, tmp_path):
     data, folder, model = tmp_path / "data", tmp_path / "c", tmp_path / "m"
     ingest(places.text, str(data))

@@ -115,7 +115,7 @@ def test_a_run_that_fails_says_so_and_only_three_paths_are_there():
     assert b"&lt;b&gt;no space" in shown[1]
 
 
-def test_an_address_is_this_machine_unless_it_names_another():
+def test_an_address_is_this_machine_unless_it_names_another_or_is_refused():
     for text, address in (
         ("8080", ("127.0.0.1", 8080)),
         (":8080", ("127.0.0.1", 8080)),
@@ -124,9 +124,6 @@ def test_an_address_is_this_machine_unless_it_names_another():
         ("localhost:0", ("localhost", 0)),
     ):
         assert parse_address(text) == address
-
-
-def test_wrong_addresses_are_refused():
     for text in ("data.zarr", "1.2.3.4:99999", "http://x:80", ""):
         with pytest.raises(InputError, match="give HOST:PORT"):
             parse_address(text)

@@ -160,13 +160,19 @@ def test_a_run_is_gone_on_with_from_its_folder_and_data_alone(tmp_path):
     assert resume(folder, data=data).model.digest == first.model.digest
 
 
-@pytest.mark.parametrize("kind", ["file", "frame"])
-def test_raw_rows_are_read_again_with_the_options_of_the_run(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "order"),
+    [("file", {"seed": 3}), ("file", {"shuffle": False}), ("frame", {})],
+    ids=str,
+)
+def test_raw_rows_are_read_again_with_the_options_and_in_the_order_of_the_run(
+    tmp_path, kind, order
+):
     frame = pandas.DataFrame({"y": [0, 1] * 60, "x": range(120), "w": [1, 2, 3] * 40})
     frame.to_csv(tmp_path / "a.csv", index=False)
     data = frame if kind == "frame" else str(tmp_path / "a.csv")
     options, folder = {"label": "y", "weight": "w"}, str(tmp_path / "run")
-    settings = {"passes": 4, "threads": 1, "step_size": 0.3}
+    settings = {"passes": 4, "threads": 1, "step_size": 0.3, **order}
     expected = train(data, **settings, **options).model.digest
     train(data, **settings, **options, checkpoints=folder, callbacks=[interrupt_at(200)])
     with pytest.raises(InputError, match=r"not what the run|no column 'label'"):
