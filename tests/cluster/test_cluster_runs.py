@@ -98,11 +98,6 @@ def test_by_hand_with_tls(reviews, tmp_path, monkeypatch):
         assert model.digest == digest_of_threads(f"s3://{BUCKET}/train.zarr", model)
 
 
-@pytest.fixture(scope="module")
-def services():
-    return yaml.safe_load((CLUSTER / "compose.yaml").read_text())["services"]
-
-
 def processes(service, places, keys):
     """The command and the variables of a service of compose.yaml, as docker compose makes them."""
 
@@ -116,7 +111,8 @@ def processes(service, places, keys):
     return [*service.get("entrypoint", []), *words], variables
 
 
-def test_the_services_of_compose(services, reviews, tmp_path, monkeypatch):
+def test_the_services_of_compose(reviews, tmp_path, monkeypatch):
+    services = yaml.safe_load((CLUSTER / "compose.yaml").read_text())["services"]
     store, scheduler = free_port(), free_port()
     places = {
         "store:9000": f"127.0.0.1:{store}",

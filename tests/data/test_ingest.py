@@ -10,7 +10,6 @@ import anndata
 import numpy as np
 import pandas
 import pyarrow as pa
-import pyarrow.parquet
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
@@ -199,8 +198,8 @@ def test_anndata(tmp_path, sparse):
 
 def test_parquet_and_datasets_can_be_ingested(tmp_path):
     lists = {"indices": [[1, 4], [], [0]], "values": [[2.0, 1.0], [], [3.0]]}
-    table = pyarrow.table({**lists, "label": [1.0, 0.0, 1.0]})
-    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    table = pa.table({**lists, "label": [1.0, 0.0, 1.0]})
+    pq.write_table(table, tmp_path / "a.parquet")
     one = ingested(tmp_path / "a.parquet", tmp_path / "one", norm="l2")
     norm = 5**0.5
     expected = [[0, 2 / norm, 0, 0, 1 / norm], [0] * 5, [1, 0, 0, 0, 0]]

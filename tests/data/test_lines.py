@@ -67,10 +67,6 @@ def svm_rows(chunk):
     return (queried, wrong + len(rows) - len(queried)) if queried else (rows, wrong)
 
 
-def hashed(name):
-    return int(abs(int(murmurhash3_32(name, seed=0))) % 2**BITS)
-
-
 def scaled_word(word):
     name, colon, value = word.partition(b":")
     if not name:
@@ -101,7 +97,8 @@ def vw_row(line):
             space, scale = scaled_word(words.pop(0))
         for word in words:
             name, value = scaled_word(word)
-            feature = hashed(space + b"^" + name if space else name)
+            full_name = space + b"^" + name if space else name
+            feature = int(abs(int(murmurhash3_32(full_name, seed=0))) % 2**BITS)
             sums[feature] = sums.get(feature, 0.0) + rounded(value * scale, np.float32)
     features = [(feature, rounded(value, np.float32)) for feature, value in sorted(sums.items())]
     kept = tuple((feature, value) for feature, value in features if value)

@@ -37,13 +37,12 @@ def test_every_script_can_be_imported(monkeypatch):
             runpy.run_path(str(script), run_name="imported")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def benchmarks(monkeypatch):
     """The scripts of benchmarks can be imported by their names."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
-@pytest.mark.usefixtures("benchmarks")
 @pytest.mark.parametrize("name", SMALL)
 def test_a_benchmark_makes_its_table(name, tmp_path, monkeypatch, capsys):
     if name == "vowpal_wabbit":
@@ -67,7 +66,6 @@ def published(rows):
     return "".join("\t".join(line) + "\n" for line in lines).encode()
 
 
-@pytest.mark.usefixtures("benchmarks")
 @pytest.mark.parametrize("name", ["train.txt", "day_0.gz"])
 def test_a_published_file_of_criteo_gives_the_rows_that_were_written(name, tmp_path):
     criteo_rows = importlib.import_module("criteo_rows")
@@ -81,7 +79,6 @@ def test_a_published_file_of_criteo_gives_the_rows_that_were_written(name, tmp_p
         np.testing.assert_array_equal(found.categories, rows.categories[:n_rows])
 
 
-@pytest.mark.usefixtures("benchmarks")
 def test_numbers_of_criteo_share_logarithmic_buckets():
     criteo_rows = importlib.import_module("criteo_rows")
     numbers = np.zeros((6, criteo_rows.NUMBERS))
@@ -93,7 +90,6 @@ def test_numbers_of_criteo_share_logarithmic_buckets():
     assert len(np.unique(ids, axis=0)) == 5
 
 
-@pytest.mark.usefixtures("benchmarks")
 def test_criteo_runs_on_a_stand_in_and_on_a_file(tmp_path, capsys):
     criteo, criteo_rows = map(importlib.import_module, ("criteo", "criteo_rows"))
     page, file = tmp_path / "README.md", tmp_path / "train.txt"
@@ -110,7 +106,6 @@ def test_criteo_runs_on_a_stand_in_and_on_a_file(tmp_path, capsys):
     assert " | ".join(line.split(" | ")[-3:]) in of_stand_in
 
 
-@pytest.mark.usefixtures("benchmarks")
 def test_chaos_tells_runs_with_other_bits_apart(capsys):
     chaos = importlib.import_module("chaos")
     way = chaos.Way("batches", "threads", "disk")

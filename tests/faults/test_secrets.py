@@ -59,10 +59,6 @@ def check_clean(server, *texts):
         assert server.key.encode() not in plain
 
 
-def logs_of(cluster):
-    return "\n".join(process.text() for process in (cluster.scheduler, *cluster.workers))
-
-
 def test_credentials_are_in_no_task_key_graph_or_log(cluster, server, sent, caplog, tmp_path):
     folder = tmp_path / "data"
     url = f"s3://{BUCKET}/train"
@@ -78,7 +74,7 @@ def test_credentials_are_in_no_task_key_graph_or_log(cluster, server, sent, capl
     assert any(b"Job" in one for one in sent)
     assert b"dadagrad-compute_slices" in stories[0]
     assert b"part-00001" in stories[0]  # the job, with the partitions
-    logs = logs_of(cluster)
+    logs = "\n".join(process.text() for process in (cluster.scheduler, *cluster.workers))
     assert "Registered to" in logs
     check_clean(server, *sent, stories[0], logs, caplog.text, repr(result), str(result.report))
 

@@ -79,21 +79,6 @@ def test_workers_that_join_hold_parts_of_the_state_of_streams(cluster, data, cap
     assert "begins again" not in caplog.text
 
 
-@pytest.mark.slow
-def test_a_retired_worker_gets_no_more_work(cluster, data, expected, worked):
-    gone, _ = cluster.names().values()
-    before = []
-
-    def retire():
-        with cluster.client() as client:
-            client.retire_workers([gone])
-        before.append(len(worked))
-
-    assert bits(At(20, retire, pause=0.02).train(cluster, data)) == expected
-    assert gone in worked[: before[0]]
-    assert gone not in worked[before[0] + 4 :]
-
-
 def fill_memory(n_bytes, dask_worker):
     """Take memory until this worker pauses; 0 gives it back."""
     dask_worker.of_a_test = np.ones(n_bytes, np.uint8)

@@ -3,7 +3,7 @@
 from numba import njit
 
 from dadagrad.kernels import training as kernels
-from dadagrad.optim.losses import LOSSES, Hinge
+from dadagrad.optim.losses import Hinge
 from dadagrad.optim.preconditioners import PRECONDITIONERS
 from dadagrad.optim.registry import parameters
 from dadagrad.optim.regularizers import REGULARIZERS
@@ -32,11 +32,6 @@ class OwnHinge(Hinge):
 def example(registry, name):
     """The object of a name, with the parameters of `TEXTS`."""
     return registry.make(TEXTS.get(name, name))
-
-
-def loss_of(name):
-    """The loss of a name, with parameters other than the usual ones."""
-    return example(LOSSES, name)
 
 
 def preconditioner_of(name, delta=0.3):

@@ -116,13 +116,6 @@ def inflated(document, length):
     return json.dumps(document).encode()
 
 
-def check(output, cases):
-    lines = output.splitlines()
-    assert len(lines) == len(cases), output
-    for line, (what, path) in zip(lines, cases, strict=True):
-        assert line.startswith(f"{path} refused"), (what, line)
-
-
 def write(folder, name, data):
     (folder / name).write_bytes(data)
     return str(folder / name)
@@ -218,4 +211,6 @@ def test_sources_larger_than_the_memory_are_not_read(kind, good, tmp_path, monke
 
 def test_files_that_declare_too_much_are_refused(good, tmp_path):
     cases = [*datasets(good, tmp_path), *files(tmp_path), *artefacts(good, tmp_path)]
-    check(in_little_memory(PROGRAM, good, json.dumps(cases)), cases)
+    lines = in_little_memory(PROGRAM, good, json.dumps(cases)).splitlines()
+    for line, (what, path) in zip(lines, cases, strict=True):
+        assert line.startswith(f"{path} refused"), (what, line)

@@ -97,15 +97,17 @@ def huber(scores, targets):
     return np.where(distance < 0.3, distance**2 / 2, 0.3 * (distance - 0.15))
 
 
-def squared_hinge(scores, targets):
-    return np.maximum(0, 1 - targets * scores) ** 2 / 2
-
-
 @pytest.mark.parametrize(
     ("weighted", "task", "values", "loss", "formula"),
     [
         (True, "binary", [-1.0, 1.0], "hinge", lambda s, t: np.maximum(0, 1 - t * s)),
-        (False, "multiclass", [1.0, 4.0, 9.0], "squared-hinge", squared_hinge),
+        (
+            False,
+            "multiclass",
+            [1.0, 4.0, 9.0],
+            "squared-hinge",
+            lambda s, t: np.maximum(0, 1 - t * s) ** 2 / 2,
+        ),
         (True, "multilabel", [0.0, 1.0], "logistic", lambda s, t: np.log1p(np.exp(-t * s))),
         (False, "regression", [0.5, 1.5, 2.5], "huber:width=0.3", huber),
     ],

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.objects import compiled_mean_slope, compiled_slope, kernel_parameter, loss_of
+from helpers.objects import compiled_mean_slope, compiled_slope, example, kernel_parameter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +22,7 @@ from dadagrad.optim.losses import (
     check_targets,
 )
 
-EVERY = [loss_of(name) for name in LOSSES]
+EVERY = [example(LOSSES, name) for name in LOSSES]
 losses = st.sampled_from(EVERY)
 losses_of_one_score = st.sampled_from([loss for loss in EVERY if not loss.couples])
 CLASSES = 4

@@ -175,15 +175,10 @@ for batch_size in (1, 2000):
 """
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """Datasets of 3 and of 30 partitions that take 3 MB each when they are read."""
-    folder = tmp_path_factory.mktemp("memory")
-    return [write_wide(folder / str(count), 16, count, 3000, 100) for count in (3, 30)]
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux to measure")
-def test_ten_times_the_data_takes_no_more_memory(large):
+def test_ten_times_the_data_takes_no_more_memory(tmp_path):
+    """Partitions take 3 MB each when they are read."""
+    large = [write_wide(tmp_path / str(count), 16, count, 3000, 100) for count in (3, 30)]
     numbers = run_python("-c", PEAK, *large).stdout.split()
     for few_rows, few, many_rows, many in np.array(numbers, int).reshape(2, 4):
         assert many_rows == 10 * few_rows

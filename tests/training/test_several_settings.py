@@ -17,14 +17,6 @@ KINDS = (*(("hinge", each) for each in ("binary", "multiclass")), ("softmax", "m
          ("squared", "real"))  # fmt: skip
 
 
-def digests(result):
-    """The digest of the model of each setting."""
-    end = result.coordinator
-    settings = range(end.problem.n_settings)
-    data = make_data()
-    return [make_model(end.problem, end.state, data, {"best": k}).digest for k in settings]
-
-
 @settings(max_examples=10)
 @given(update=st.sampled_from(UPDATES), mode=st.sampled_from(MODES), kind=st.sampled_from(KINDS))
 def test_each_setting_has_the_bits_of_a_run_of_its_own(update, mode, kind):
@@ -37,7 +29,9 @@ def test_each_setting_has_the_bits_of_a_run_of_its_own(update, mode, kind):
     found = [(setting["step_size"], setting["l1"]) for setting in report["settings"]]
     assert found == expected
     alone = [train(data, config, step_size=step_size, l1=l1) for step_size, l1 in expected]
-    assert digests(together) == [result.model.digest for result in alone]
+    problem, state = together.coordinator.problem, together.coordinator.state
+    models = [make_model(problem, state, data, {"best": k}) for k in range(len(alone))]
+    assert [each.digest for each in models] == [result.model.digest for result in alone]
     for setting, result in zip(report["settings"], alone, strict=True):
         for name in ("progressive_loss", "progressive_error"):
             assert setting[name] == result.report[name]

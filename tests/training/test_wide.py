@@ -28,11 +28,6 @@ def cluster(nursery):
         yield made.address
 
 
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory):
-    return write_wide(tmp_path_factory.mktemp("wide") / "data", BITS, 5, 3000)
-
-
 def ask(address, function, *arguments):
     from distributed import Client
 
@@ -42,7 +37,8 @@ def ask(address, function, *arguments):
     return answer
 
 
-def test_a_worker_trains_a_model_that_is_wider_than_its_memory(cluster, wide):
+def test_a_worker_trains_a_model_that_is_wider_than_its_memory(cluster, tmp_path):
+    wide = write_wide(tmp_path / "data", BITS, 5, 3000)
     first = ask(cluster, os.getpid)
     predicted = dadagrad.dry_run(wide, CONFIG, client=cluster)
     assert predicted.coordinator["state"] > LIMIT - predicted.worker["libraries"]
