@@ -214,3 +214,4 @@ def test_files_that_declare_too_much_are_refused(good, tmp_path):
     lines = in_little_memory(PROGRAM, good, json.dumps(cases)).splitlines()
     for line, (what, path) in zip(lines, cases, strict=True):
         assert line.startswith(f"{path} refused"), (what, line)
+        assert "quote.csv" not in path or f"within {64 << 20} bytes" in line
