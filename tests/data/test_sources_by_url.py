@@ -31,8 +31,9 @@ NAMES = ["a", "a.csv", "a.csv.gz", "a.jsonl", "a.parquet", "folders", "part-*.cs
 def folder(tmp_path_factory):
     """A folder with the same rows in each of `NAMES`."""
     folder = tmp_path_factory.mktemp("raw")
-    for name in ("a.csv", "a.jsonl", "a.parquet"):
+    for name in ("a.csv", "a.jsonl"):
         write_frame(FRAME, folder / name)
+    FRAME.to_parquet(folder / "a.parquet", index=False, row_group_size=20)
     (folder / "a.csv.gz").write_bytes(gzip.compress((folder / "a.csv").read_bytes()))
     FRAME.to_parquet(folder / "folders", index=False, partition_cols=["job"])
     shutil.copy(folder / "a.csv", folder / "a")
