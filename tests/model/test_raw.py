@@ -350,7 +350,7 @@ def test_options_name_the_columns_that_describe_rows(tmp_path, suffix):
 
 
 def test_weights_are_missed_where_they_count(tmp_path, caplog):
-    frame, new = make_frame().assign(n=2), tmp_path / "new.csv"
+    frame, new = make_people().assign(n=2), tmp_path / "new.csv"
     model = train(frame, label="rich", id="who", weight="n", **SETTINGS).model
     frame.drop(columns="n").to_csv(new, index=False)
     without = predict(model, str(new))

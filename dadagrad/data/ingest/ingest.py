@@ -171,7 +171,8 @@ def check_known(options: Mapping[str, Any]) -> None:
     """Refuse options that say nothing about how rows are read."""
     if unknown := set(options) - set(OPTIONS):
         name = min(unknown)
-        remedy = nearest(name, OPTIONS, f"the options are {', '.join(OPTIONS)}")
+        others = [other for other in arguments_of(ingest) if other != name]
+        remedy = nearest(name, others, f"the options are {', '.join(OPTIONS)}")
         raise InputError(f"{name!r} does not say how rows are read; {remedy}")
 
 
