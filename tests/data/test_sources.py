@@ -148,6 +148,7 @@ def test_texts_and_their_labels_are_a_table_of_texts(kind):
     for measured in (
         dadagrad.evaluate(same, pair),
         dadagrad.evaluate(model, frame, label="liked", text_column="review"),
+        dadagrad.evaluate(model, frame, label=1, text_column=0),
     ):
         assert measured["loss"] == pytest.approx(expected, rel=1e-12)
     assert dadagrad.predict(model, pair)["score"].to_pylist() == list(

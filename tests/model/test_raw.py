@@ -333,6 +333,9 @@ def test_options_name_the_columns_that_describe_rows(tmp_path, suffix):
     repeated = frame.loc[np.repeat(frame.index, other["n"])]
     expected = evaluate(model, repeated)["loss"]
     assert evaluate(model, new, label="target", weight="n")["loss"] == pytest.approx(expected, 1e-6)
+    if suffix != "jsonl":  # its columns have no numbers
+        numbers = {"label": [*other].index("target"), "weight": str([*other].index("n"))}
+        assert evaluate(model, new, **numbers)["loss"] == pytest.approx(expected, 1e-6)
     table = predict(model, new, id="who", label="target").to_pandas()
     assert table["tag"].tolist() == frame["who"].tolist()
     assert table["label"].tolist() == frame["rich"].tolist()

@@ -265,7 +265,9 @@ def _open_group(parse: TableParser, file: SourceFile, group: RowGroup, n_bytes: 
 
 
 def _parse_group(parse: TableParser, file: BinaryIO, path: str, group: RowGroup) -> Iterator[Block]:
+    names = names_of_parquet(path, group)
+    parse = parse.numbered(names)
     if group.number == 0:
-        parse.check_columns(names_of_parquet(path, group), path)
+        parse.check_columns(names, path)
     table = parquet_table(file, path, group, parse.encoder.column_names())
     return map(parse.encode, table_batches(table, path, group.first + 1))

@@ -190,7 +190,7 @@ class FrameSource(Source):
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         table = to_table(self.frame, self.name)
-        parse = learn_table([table], self.name, summary)
+        parse = learn_table([table], self.name, summary).numbered(table.column_names)
         yield from map(compact, map(parse.encode, table_batches(table, self.name)))
 
 

@@ -34,7 +34,7 @@ from dadagrad.data.tables.cells import (
 from dadagrad.data.tables.columns import PLURALS, Column
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.lists import holds_numbers, other_length, to_items
-from dadagrad.data.tables.row_columns import RECORDED, no_column, shown
+from dadagrad.data.tables.row_columns import RECORDED, name_at, no_column, shown
 from dadagrad.data.tables.words import hash_texts, runs_of_words
 from dadagrad.errors import InputError, name_options
 from dadagrad.kernels import parsing
@@ -60,6 +60,16 @@ class TableParser:
     def quoted(self) -> bool:
         """True if a row can have several lines."""
         return self.delimiter not in (None, "\t")
+
+    def numbered(self, names: Sequence[str]) -> TableParser:
+        """The parser of a table with these columns, of which options may give some by number."""
+        encoder = self.encoder
+        rows, columns = encoder.rows.numbered(self.options, names), encoder.columns
+        if encoder.is_text:
+            columns = (Column(name_at(names, columns[0].name), "text"),)
+        if (rows, columns) == (encoder.rows, encoder.columns):
+            return self
+        return replace(self, encoder=replace(encoder, rows=rows, columns=columns))
 
     def check_columns(self, names: Sequence[str], path: str) -> None:
         """Raise `InputError` if the columns of a file, or of its structs, lack one needed.

@@ -89,13 +89,12 @@ class TextOpener:
                 head = head[: end_of_rows(head, layout.delimiter) or len(head)]
             table = read_batch(head, layout, path=path, offset=0).table
             encoder = learn_encoder(TableHead(table, self.options, path, by_number=True))
-        numbers = (each.name for each in encoder.columns if each.kind in ("number", "code"))
-        included = frozenset(layout.names).intersection(encoder.column_names())
-        read = partial(
-            read_batch, layout=replace(layout, numbers=frozenset(numbers), included=included)
-        )
-        parse = TableParser(encoder, self.options, read, layout.delimiter)
+        parse = TableParser(encoder, self.options, None, layout.delimiter).numbered(layout.names)
         parse.check_columns(layout.names, path)
+        numbers = (each.name for each in encoder.columns if each.kind in ("number", "code"))
+        included = frozenset(layout.names).intersection(parse.encoder.column_names())
+        layout = replace(layout, numbers=frozenset(numbers), included=included)
+        parse = replace(parse, read=partial(read_batch, layout=layout))
         return parse, list(layout.names if layout.header or not self.columns else self.columns)
 
     def layout(self, path: str, head: bytes) -> Layout:

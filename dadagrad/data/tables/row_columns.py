@@ -50,6 +50,17 @@ class RowColumns:
         )
         return RowColumns(labels or self.labels, *chosen)
 
+    def numbered(self, options: Options, names: Sequence[str]) -> RowColumns:
+        """These columns with the `names`, in other data, of those that options give by number."""
+        labels = self.labels
+        if options.label is not None:
+            labels = tuple(name_at(names, label) for label in labels)
+        others = (
+            old if chosen is None or old is None else name_at(names, old)
+            for (_, chosen), old in zip(_others(options), self._others, strict=True)
+        )
+        return RowColumns(labels, *others)
+
     def required(self, options: Options) -> dict[str, str]:
         """The columns that rows must have, and what names each: an option, or else the model."""
         required = {
@@ -78,6 +89,12 @@ class RowColumns:
 def _others(options: Options) -> list[tuple[str, int | str | None]]:
     """Options that name the columns of names, weights and queries, and what they name."""
     return [("--id", options.id), ("--weight", options.weight), ("--query", options.query)]
+
+
+def name_at(names: Sequence[str], name: str) -> str:
+    """The column `name`, or of the `names` that at this number, if no column is called so."""
+    is_number = name.isdecimal() and name not in names and int(name) < len(names)
+    return names[int(name)] if is_number else name
 
 
 def shown(text: str) -> str:
