@@ -99,7 +99,7 @@ class GroupedCommand(click.Command):
                 message = re.sub(rf"(?<![\w'`/:.,(-]){name}=([^\s,;)]+)", shown, message)
                 # The first word may be a URL of that name.
                 start = r"^|" if name not in given else ""
-                inside = r"(?<![\w'/=-])" if "_" in name else r"(?<=like and )|(?<=leave )"
+                inside = r"(?<![\w'/=-])" if "_" in name else r"(?<=leave )"
                 boundary = start + inside
                 message = re.sub(rf"(?:{boundary}){name}\b(?!=|://?)", option, message)
         return message

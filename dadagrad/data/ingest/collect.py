@@ -122,8 +122,8 @@ def _plan_like(
     free = FREE | {"text_column"} if space.of_text else FREE
     if given := given_options(settings, free=free):
         raise InputError(
-            f"like and {given[0]} exclude each other: features are made as they were; leave "
-            f"{given[0]} out"
+            f"{given[0]} says how features are made, and they are made as those of the model or "
+            f"dataset; leave {given[0]} out"
         )
     fixed = set(OPTIONS) - free
     changed = {name: value for name, value in settings.items() if name not in fixed}
