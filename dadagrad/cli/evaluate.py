@@ -9,18 +9,9 @@ import click
 import dadagrad
 from dadagrad.cli.display import Display, print_facts, size_text
 from dadagrad.cli.ingest import RAW, reading_options
-from dadagrad.cli.options import COUNT, ON_ERROR, GroupedCommand, grouped, output_options
+from dadagrad.cli.options import COUNT, GroupedCommand, grouped, output_options
 from dadagrad.data.reading.options import FREE, OPTIONS
-from dadagrad.errors import OnError
 from dadagrad.summary import counted, duration
-
-on_error_option = grouped("Raw files")(
-    "--on-error",
-    default="raise",
-    help="Stop at a malformed row, or leave it out. Rows that are left out are named and counted.",
-    **ON_ERROR,
-)
-
 
 _FIXED = set(OPTIONS) - FREE - {"text_column"} | {"no_labels", "keep_names"}
 """Options of raw files that rows for a model do not take."""
@@ -119,7 +110,7 @@ def predict(
     metavar="DATA",
     help="Data on which the model is measured; by default the rows that the run held out.",
 )
-@on_error_option
+@reading_options(group=RAW, without=set(OPTIONS) - {"on_error"})
 @click.option(
     "--format",
     "kind",
@@ -142,7 +133,7 @@ def report(
     kind: Literal["html", "json"] | None,
     top: int,
     overwrite: bool,
-    on_error: OnError,
+    reading: dict[str, Any],
     display: Display,
 ) -> None:
     """Write a page about a model or a run.
@@ -153,7 +144,7 @@ def report(
     """
     _check_output(out, display)
     text = dadagrad.report(
-        run, out, holdout=holdout, format=kind, top=top, overwrite=overwrite, on_error=on_error
+        run, out, holdout=holdout, format=kind, top=top, overwrite=overwrite, **reading
     )
     if out != "-":
         n_bytes = len(text.encode())

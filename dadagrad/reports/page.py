@@ -25,6 +25,8 @@ from dadagrad.summary import counted, duration, last_part, percent, short, utf8
 from dadagrad.task import has_classes
 from dadagrad.training.result import TrainResult
 
+_FORMATS: dict[str, Literal["html", "json"]] = {".html": "html", ".htm": "html", ".json": "json"}
+"""Formats of a report by the suffix of its name."""
 _TASKS = {
     "binary": "binary classification",
     "multiclass": "classification",
@@ -90,9 +92,6 @@ def report(
         if file is not None:
             file.write(text.encode())
     return text
-
-
-_FORMATS: dict[str, Literal["html", "json"]] = {".html": "html", ".htm": "html", ".json": "json"}
 
 
 def page(document: Document, *, live: bool = False) -> str:

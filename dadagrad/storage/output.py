@@ -55,10 +55,7 @@ def check_new_file(url: str, overwrite: bool) -> None:
     storage = Storage(url)
     if url.endswith("/") or (storage.is_local and os.path.isdir(storage.local_path())):
         raise InputError(f"{url} is a folder; give the name of a file to write")
-    if not overwrite and storage.exists(""):
-        raise InputError(
-            f"there is a file at {url} already; give another name, or --overwrite to replace it"
-        )
+    _check_free(storage, url, overwrite)
     if not storage.is_local:  # in a missing bucket, an object is missing like any other
         storage.list_if_possible()
         return
@@ -68,6 +65,13 @@ def check_new_file(url: str, overwrite: bool) -> None:
         raise StorageError(
             f"cannot write {url}: {folder} is not a folder that may be written to; check its "
             "owner, or write elsewhere"
+        )
+
+
+def _check_free(storage: Storage, url: str, overwrite: bool) -> None:
+    if not overwrite and storage.exists(""):
+        raise InputError(
+            f"there is a file at {url} already; give another name, or --overwrite to replace it"
         )
 
 
@@ -85,7 +89,7 @@ def new_file(url: str, overwrite: bool) -> Iterator[BinaryIO]:
                 os.makedirs(folder, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder) as file:
                 yield file
-                check_new_file(url, overwrite)  # another process may have written it meanwhile
+                _check_free(storage, url, overwrite)  # another process may have written it
                 if target:
                     _name(file, target)
                 else:  # sent in parts, and exists once the last of them has arrived

@@ -131,13 +131,12 @@ def _of_last_rows(report: Mapping[str, Any], names: Sequence[str]) -> dict[str, 
     if not curve["rows"]:
         return {name: last[name] for name in names}
     in_pass = np.array(curve["pass_number"]) == curve["pass_number"][-1]
-    weights = np.array(curve["weight"])[in_pass]
-    begin, end = int(np.searchsorted(weights, weights[-1] / 2, side="right")) - 1, len(weights) - 1
-    sums = {name: np.array(curve[name], float)[in_pass] * weights for name in names}
-    if begin < 0:
-        return {name: float(total[end] / weights[end]) for name, total in sums.items()}
-    weight = weights[end] - weights[begin]
-    return {name: float((total[end] - total[begin]) / weight) for name, total in sums.items()}
+    weights = np.append(0.0, np.array(curve["weight"])[in_pass])
+    begin = int(np.searchsorted(weights, weights[-1] / 2, side="right")) - 1
+    means = {name: np.append(0.0, np.array(curve[name], float)[in_pass]) for name in names}
+    sums = {name: of_points * weights for name, of_points in means.items()}
+    weight = weights[-1] - weights[begin]
+    return {name: float((total[-1] - total[begin]) / weight) for name, total in sums.items()}
 
 
 def _of_histogram(problem: Problem, histogram: Histogram) -> dict[str, float]:

@@ -7,6 +7,7 @@ import sys
 import time
 
 import anndata
+import dask.dataframe as dd
 import numpy as np
 import pandas
 import pyarrow.parquet as pq
@@ -335,7 +336,8 @@ def test_options_name_the_columns_that_describe_rows(tmp_path, suffix):
     assert evaluate(model, new, label="target", weight="n")["loss"] == pytest.approx(expected, 1e-6)
     if suffix != "jsonl":  # its columns have no numbers
         numbers = {"label": [*other].index("target"), "weight": str([*other].index("n"))}
-        assert evaluate(model, new, **numbers)["loss"] == pytest.approx(expected, 1e-6)
+        for data in (new, dd.from_pandas(other, 2)):
+            assert evaluate(model, data, **numbers)["loss"] == pytest.approx(expected, 1e-6)
     table = predict(model, new, id="who", label="target").to_pandas()
     assert table["tag"].tolist() == frame["who"].tolist()
     assert table["label"].tolist() == frame["rich"].tolist()

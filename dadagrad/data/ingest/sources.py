@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse
 from numpy.typing import NDArray
 
@@ -190,8 +191,8 @@ class FrameSource(Source):
 
     def blocks(self, summary: SourceSummary, run: WorkerPool) -> Iterator[Block]:
         table = to_table(self.frame, self.name)
-        parse = learn_table([table], self.name, summary).numbered(table.column_names)
-        yield from map(compact, map(parse.encode, table_batches(table, self.name)))
+        parse = learn_table([table], self.name, summary)
+        yield from map(compact, _encode(parse, table, self.name))
 
 
 @dataclass
@@ -295,7 +296,12 @@ def _parse_matrix(
 
 
 def _parse_partition(parse: TableParser, name: str, frame: Any) -> Iterator[Block]:
-    return map(parse.encode, table_batches(to_table(frame, name), name))
+    return _encode(parse, to_table(frame, name), name)
+
+
+def _encode(parse: TableParser, table: pa.Table, name: str) -> Iterator[Block]:
+    """Blocks of a table in memory, of which options may give columns by number."""
+    return map(parse.numbered(table.column_names).encode, table_batches(table, name))
 
 
 def make_source(data: Any) -> Source:
