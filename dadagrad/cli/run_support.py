@@ -64,7 +64,7 @@ def check_data(data: dadagrad.Dataset, config: TrainConfig, resources: Mapping[s
     The message says what would make such an option count.
     """
     from dadagrad.training.engines.resources import Resources
-    from dadagrad.training.execution import resolve_config
+    from dadagrad.training.schedule import resolve_config
 
     config = resolve_config(data, config, on_cluster=Resources(**resources).on_cluster)
     assert isinstance(config.batch_size, int)

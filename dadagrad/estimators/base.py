@@ -222,9 +222,10 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from these rows in one pass, starting from the current model if there is one.
 
-        With ``batch_size=1``, ``shuffle=False`` and a fixed step size, any number of calls gives
-        the same bits as one `fit` of all rows with ``passes=1``. ``step_size="auto"`` chooses the
-        step size on the rows of the first call. The parameters are those of `fit`.
+        With ``batch_size=1``, ``shuffle=False``, ``scale_columns=False`` and a fixed step size, any
+        number of calls gives the same bits as one `fit` of all rows with ``passes=1``.
+        ``step_size="auto"`` chooses the step size on the rows of the first call, and a column is
+        scaled by the first call that has values of it. The parameters are those of `fit`.
         """
         return self._partial_fit(X, y, sample_weight)
 

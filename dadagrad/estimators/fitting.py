@@ -29,7 +29,7 @@ from dadagrad.training.checkpoints.snapshot import Start, check_settings
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
-from dadagrad.training.execution import Run, resolve_config
+from dadagrad.training.execution import Run
 from dadagrad.training.initial import (
     InitialState,
     config_of,
@@ -40,6 +40,7 @@ from dadagrad.training.initial import (
 from dadagrad.training.messages import Place
 from dadagrad.training.result import TrainResult, make_model, make_report
 from dadagrad.training.run import resume, train
+from dadagrad.training.schedule import resolve_config
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state.base import TrainingState
 
@@ -227,7 +228,10 @@ def partial_fit(
     # The rows of this call count as new ones, beside those of the first pass of `fit`.
     later_passes = () if before is None else before.place.passes[1:]
     with resources.engine(data) as engine:
-        start = start or run.begin(engine)
+        if start is None:
+            start = run.begin(engine)
+        else:
+            run.go_on(engine, start)
         watcher = run.watch(engine, start, _display(verbose, callbacks)["callbacks"])
         with watcher.events():
             coordinator, complete = run.learn(engine, start, watcher)

@@ -11,10 +11,11 @@ from dadagrad.errors import name_options
 from dadagrad.storage.memory import free_memory, resident
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
-from dadagrad.training.execution import Run, resolve_config
+from dadagrad.training.execution import Run
 from dadagrad.training.holdout import split_setting
 from dadagrad.training.memory.check import memory_shortage
 from dadagrad.training.memory.workers import WorkerMemory, local_workers, workers_of
+from dadagrad.training.schedule import resolve_config
 
 
 @dataclass(frozen=True, slots=True)

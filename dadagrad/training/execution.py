@@ -40,36 +40,18 @@ from dadagrad.training.result import (
     model_of_setting,
     write_result,
 )
-from dadagrad.training.schedule import auto_batch_size, auto_streams, make_schedule, n_prefetched
+from dadagrad.training.schedule import make_schedule, n_prefetched
 from dadagrad.training.schedule.base import CHUNK_ROWS, PLAIN_CHUNK_ROWS, Cursor
 from dadagrad.training.state import zero_state
 from dadagrad.training.state.remote import RemoteWeights
 from dadagrad.training.step_size import choose_step_size
-from dadagrad.training.units import choose_units
+from dadagrad.training.units import choose_units, scale_new_columns
 from dadagrad.training.worker.partition_reader import Loader
 
 logger = logging.getLogger(__name__)
 
 MIN_GAIN = 1e-3
 """Share by which a pass must lower the loss on the holdout, or it is the last."""
-
-
-def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> TrainConfig:
-    """Return `config` with numbers for "auto"; `InputError` if `data` do not suit it."""
-    if data.n_rows == 0:
-        raise InputError(f"the data at {data.url} has no rows; training needs at least one")
-    if on_cluster and not config.update.takes_batches:
-        raise InputError(
-            f"update {config.update.name!r} learns row by row, which no cluster can share; train "
-            "without workers"
-        )
-    streams, batch_size = config.streams, config.batch_size
-    if streams == "auto":
-        shared = on_cluster and batch_size == "auto" and config.is_compiled
-        streams = auto_streams(data, config.passes) if shared else 1
-    if batch_size == "auto":
-        batch_size = auto_batch_size(data) if on_cluster and streams == 1 else 1
-    return replace(config, streams=streams, batch_size=batch_size)
 
 
 class Run:
@@ -265,6 +247,13 @@ class Run:
             loader.clear()
             POOL.release()
         return Start(zero_state(self.problem), seconds=time.perf_counter() - begun)
+
+    def go_on(self, engine: Engine, start: Start) -> None:
+        """Look at the first rows before the run learns from them, from the state of another."""
+        loader = engine.loader or Loader(self.readable)
+        self.problem = scale_new_columns(
+            self.problem, start.state, self.readable, self.schedule, loader
+        )
 
     def _check_order(self, loader: Loader) -> None:
         """Warn if the rows of the first partition are sorted by label; the run reads it next."""

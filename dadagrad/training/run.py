@@ -25,10 +25,11 @@ from dadagrad.training.checkpoints.shards import StoredState
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start, check_same_data, restore
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.watcher import Watcher
-from dadagrad.training.execution import Run, resolve_config
+from dadagrad.training.execution import Run
 from dadagrad.training.holdout import split_setting, split_share
 from dadagrad.training.initial import InitialModel, InitialState
 from dadagrad.training.result import TrainResult
+from dadagrad.training.schedule import resolve_config
 
 __all__ = ["TrainResult", "resume", "train"]
 

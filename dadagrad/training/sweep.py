@@ -33,10 +33,11 @@ from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.engines import Engine
 from dadagrad.training.engines.resources import Resources
 from dadagrad.training.engines.warm_up import warm_up
-from dadagrad.training.execution import Run, resolve_config
+from dadagrad.training.execution import Run
 from dadagrad.training.holdout import split_setting
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.result import TrainResult, model_of_setting, report_settings
+from dadagrad.training.schedule import resolve_config
 from dadagrad.training.schedule.base import Cursor
 from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State

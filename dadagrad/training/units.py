@@ -18,7 +18,7 @@ added to the intercept of the model.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ from dadagrad.optim.arrays import Array
 from dadagrad.problem import CENTERS, SCALES, Problem
 from dadagrad.training.constant import best_scores
 from dadagrad.training.schedule.base import Schedule
+from dadagrad.training.state.base import TrainingState
+from dadagrad.training.state.compiled import State
 from dadagrad.training.step_size import first_rows
 from dadagrad.training.worker.partition_reader import Loader
 
@@ -66,7 +68,7 @@ def choose_units(
     units: dict[str, NDArray[Any]] = {}
     if problem.config.scale_columns is not False:
         always = problem.config.scale_columns is True
-        scales = measure_scales(data, schedule, always, loader)
+        scales = _choose_scales(data, schedule, always, loader)
         if scales is not None:
             units[SCALES] = scales
     if _centers_labels(problem):
@@ -74,15 +76,58 @@ def choose_units(
     return units
 
 
-def measure_scales(
+def scale_new_columns(
+    problem: Problem, state: TrainingState, data: Dataset, schedule: Schedule, loader: Loader
+) -> Problem:
+    """Return `problem` with scales of the columns that come first in the rows it goes on with.
+
+    In the rows before they were 0, so `state` has learned nothing of them, and their scale was the
+    median of others. The first rows of `data` are measured, which `loader` keeps.
+    """
+    if problem.scales is None or not isinstance(state, State):
+        return problem
+    measured = _measure_columns(data, schedule, loader)
+    if measured is None:
+        return problem
+    learned = state.pull(measured.columns).accumulators.any(axis=(0, 2, 3))
+    if learned.all():
+        return problem
+    scales = problem.scales.copy()
+    scales[measured.columns[~learned]] = np.maximum(measured.means[~learned], MIN_SCALE)
+    return replace(problem, scales=scales)
+
+
+def _choose_scales(
     data: Dataset, schedule: Schedule, always: bool, loader: Loader
 ) -> NDArray[np.float32] | None:
     """The (n_features,) mean absolute value of each column in the first rows, where it is not 0.
 
     Columns that the first rows lack have the median of the others. None, for no scales, if the
-    columns are of one range and not `always` to be scaled, or if all values are 1. The rows are
-    those of the first partitions of the run, which `loader` keeps.
+    columns are of one range and not `always` to be scaled, or if all values are 1.
     """
+    measured = _measure_columns(data, schedule, loader)
+    if measured is None or not (always or _is_table(measured.frequent)):
+        return None
+    scales = np.full(data.schema.n_features, np.median(measured.means), np.float32)
+    scales[measured.columns] = measured.means
+    return np.maximum(scales, MIN_SCALE)
+
+
+@dataclass(frozen=True)
+class _MeasuredColumns:
+    """Mean absolute values, where they are not 0, of the columns of some rows.
+
+    `columns` are the ids of columns, `means` their (n_columns,) mean values, and `frequent` those
+    of the columns that are in many rows.
+    """
+
+    columns: NDArray[np.int64]
+    means: NDArray[np.float64]
+    frequent: NDArray[np.float64]
+
+
+def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _MeasuredColumns | None:
+    """Measure the first partitions of the run, which `loader` keeps; None if all values are 1."""
     # By partition, so that columns which do not occur take no memory.
     ids, sums, counts, n_rows, n_entries, n_partitions = [], [], [], 0, 0, 0
     for partition in schedule.first.order(0):
@@ -113,11 +158,7 @@ def measure_scales(
     n_values = np.bincount(places, np.concatenate(counts))
     means = np.bincount(places, np.concatenate(sums)) / n_values
     frequent = means[n_values >= max(FREQUENT * n_rows, MIN_COUNT)]
-    if not always and not _is_table(frequent):
-        return None
-    scales = np.full(data.schema.n_features, np.median(means), np.float32)
-    scales[columns] = means
-    return np.maximum(scales, MIN_SCALE)
+    return _MeasuredColumns(columns, means, frequent)
 
 
 def _centers_labels(problem: Problem) -> bool:

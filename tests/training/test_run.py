@@ -15,8 +15,7 @@ from helpers.zarr_cases import write_zarr
 from dadagrad import DadagradError, InputError, TrainConfig, TrainingError, train
 from dadagrad.data.dataset import MemoryDataset, Partition
 from dadagrad.data.rows import Rows
-from dadagrad.training.execution import resolve_config
-from dadagrad.training.schedule import auto_batch_size
+from dadagrad.training.schedule import auto_batch_size, resolve_config
 
 CONFIG = TrainConfig(step_size=0.3)
 

@@ -148,6 +148,18 @@ def test_later_calls_of_partial_fit_keep_the_scales_of_the_first():
     assert np.array_equal(here.decision_function(x[0]), there.decision_function(x[0] * units))
 
 
+def test_a_column_that_is_new_in_a_later_call_of_partial_fit_is_scaled_by_its_rows():
+    data = [table(600, seed) for seed in (0, 1)]
+    x, y = zip(*((dense_rows(d.read(0), 7), d.read(0).labels[:, 0]) for d in data), strict=True)
+    x[0][:, 4] = 0.0
+    units = 2.0 ** np.array([0, 0, 0, 0, 12, 0, 0])
+    scores = []
+    for rows in (x[1], x[1] * units):
+        estimator = AdaGradClassifier(step_size=0.3).partial_fit(x[0], y[0], classes=[-1.0, 1.0])
+        scores.append(estimator.partial_fit(rows, y[1]).decision_function(rows))
+    assert np.array_equal(*scores)
+
+
 def test_the_smallest_values_make_no_weight_overflow():
     x = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 1e-20, 1e-42]
     model = train((x, np.sign(x[:, 0])), scale_columns=True, step_size=0.5).model

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
+from dadagrad.errors import InputError
 from dadagrad.training.schedule.base import CHUNK_ROWS, Schedule, SequenceSchedule
 from dadagrad.training.schedule.batches import BatchSchedule, OnlineSchedule
 from dadagrad.training.schedule.streams import StreamSchedule
@@ -16,6 +18,24 @@ MIN_ROUNDS, MAX_ROUNDS, MANY_ROWS = 14, 40, 100_000
 
 MIN_PREFETCH = 2
 """Partitions that are opened ahead of their use, at least."""
+
+
+def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> TrainConfig:
+    """Return `config` with numbers for "auto"; `InputError` if `data` do not suit it."""
+    if data.n_rows == 0:
+        raise InputError(f"the data at {data.url} has no rows; training needs at least one")
+    if on_cluster and not config.update.takes_batches:
+        raise InputError(
+            f"update {config.update.name!r} learns row by row, which no cluster can share; train "
+            "without workers"
+        )
+    streams, batch_size = config.streams, config.batch_size
+    if streams == "auto":
+        shared = on_cluster and batch_size == "auto" and config.is_compiled
+        streams = auto_streams(data, config.passes) if shared else 1
+    if batch_size == "auto":
+        batch_size = auto_batch_size(data) if on_cluster and streams == 1 else 1
+    return replace(config, streams=streams, batch_size=batch_size)
 
 
 def n_prefetched(n_streams: int, threads: int) -> int:
