@@ -311,15 +311,18 @@ class Problem:
                 raise InputError("the data does not count its classes; give class_weight by label")
             return np.float64(counts.sum()) / (len(counts) * np.maximum(counts, 1.0))
         (column,) = self.label_columns
+        positions = {label: column.position(label) for label in class_weight}
+        unknown = [label for label, position in positions.items() if position is None]
+        # A part of the data may lack a class. A label that is misspelt leaves a class without one.
+        if unknown and len(positions) - len(unknown) < len(column.texts):
+            raise InputError(
+                f"class_weight names label {unknown[0]!r}, which the data does not have; its labels "
+                f"are {listed(column.texts)}"
+            )
         importance = np.ones(len(column.texts))
-        for label, weight in class_weight.items():
-            position = column.position(label)
-            if position is None:
-                raise InputError(
-                    f"class_weight names label {label!r}, which the data does not have; its labels "
-                    f"are {listed(column.texts)}"
-                )
-            importance[position] = weight
+        for label, position in positions.items():
+            if position is not None:
+                importance[position] = class_weight[label]
         if not importance.any():
             raise InputError("class_weight is 0 for all labels; give at least one more than that")
         return importance

@@ -561,6 +561,13 @@ def test_fit_names_a_wrong_setting():
             AdaGradClassifier(**options).fit(*make_data())
 
 
+def test_class_weights_may_have_a_class_that_a_part_of_the_data_lacks():
+    X, y = make_data()
+    part, whole = ({0: 1.0, 1: 5.0} | more for more in ({}, {"rare": 9.0}))
+    part, whole = (AdaGradClassifier(class_weight=weights).fit(X, y) for weights in (part, whole))
+    assert np.array_equal(part.coef_, whole.coef_)
+
+
 def test_fit_names_what_is_wrong_in_the_data():
     for message, arguments in (
         (r"1 class\(es\), 0; a classifier needs", lambda X, y: (X, 0 * y)),
