@@ -316,8 +316,8 @@ class Problem:
         # A part of the data may lack a class. A label that is misspelt leaves a class without one.
         if unknown and len(positions) - len(unknown) < len(column.texts):
             raise InputError(
-                f"class_weight names label {unknown[0]!r}, which the data does not have; its labels "
-                f"are {listed(column.texts)}"
+                f"class_weight names label {unknown[0]!r}, which the data does not have; its "
+                f"labels are {listed(column.texts)}"
             )
         importance = np.ones(len(column.texts))
         for label, position in positions.items():

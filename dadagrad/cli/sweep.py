@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 import dadagrad
+from dadagrad.cli.config_file import ConfigFile, config_option
 from dadagrad.cli.display import Display, number, output_width, print_json
 from dadagrad.cli.failures import Interrupted
 from dadagrad.cli.ingest import RAW, open_data, reading_options
@@ -49,9 +50,9 @@ _LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
 @common(
     "--loss",
     "losses",
-    default="hinge",
     metavar="NAME,...",
     help="Loss to minimize. Several losses for classes are compared by the error.",
+    shown_default="hinge",
 )
 @common(
     "--holdout",
@@ -60,6 +61,7 @@ _LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
 )
 @setting_options("loss", "holdout", "early_stopping")
 @reading_options(group=RAW, without=("no_labels",))
+@config_option
 @output(
     "--path",
     "paths",
@@ -74,7 +76,8 @@ _LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
 def sweep(
     data: tuple[str, ...],
     model: str,
-    losses: str,
+    losses: str | None,
+    file: str | None,
     holdout: str | None,
     paths: tuple[str, ...],
     overwrite: bool,
@@ -97,10 +100,14 @@ def sweep(
     from dadagrad.training.holdout import split_setting
     from dadagrad.training.sweep import make_grid
 
-    names = losses.split(",")
-    values = {name: value for name, value in settings.items() if value is not None}
-    other, values = split_setting(share_or_url(holdout), values)
-    config = make_config(None, values | {"loss": names[0]})
+    config_file = ConfigFile.read(file, several_losses=True)
+    reading = {**config_file.reading, **reading}
+    given = {name: value for name, value in settings.items() if value is not None}
+    values = {**config_file.settings, **given}
+    of_file = values.pop("loss", "hinge")
+    names = losses.split(",") if losses else [of_file] if isinstance(of_file, str) else of_file
+    other, values = split_setting(share_or_url(holdout or config_file.holdout), values)
+    config = make_config(None, {**values, "loss": names[0]})
     for path in paths:
         if not path.lower().endswith((".json", ".csv", ".svg")):
             raise InputError(f"--path {path} must end in .json, .csv or .svg (a picture)")
@@ -133,8 +140,8 @@ def sweep(
         display.show_lines([*lines, f"Model of the setting marked * saved to {model}."])
     for path in sorted(paths, key=_is_picture):  # there may be nothing to draw
         text = _path_text(path, result.path)
-        with output_file(path, overwrite=True) as file:
-            file.write(text.encode())
+        with output_file(path, overwrite=True) as destination:
+            destination.write(text.encode())
 
 
 def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from typing import Any
 
 import click
 
 import dadagrad
+from dadagrad.cli.config_file import NOT_READING, ConfigFile, config_option
 from dadagrad.cli.display import Display
 from dadagrad.cli.ingest import RAW, open_data, reading_options
 from dadagrad.cli.options import (
@@ -24,10 +24,9 @@ from dadagrad.cli.options import (
     training_output,
 )
 from dadagrad.cli.run_support import check_data, check_destinations, finish, show_dry_run
-from dadagrad.config import SETTINGS, TrainConfig, make_config
-from dadagrad.data.reading.options import OPTIONS
+from dadagrad.config import TrainConfig, make_config
 from dadagrad.errors import InputError, OnError
-from dadagrad.settings import Number, check_names
+from dadagrad.settings import Number
 from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import Callback
 
@@ -39,9 +38,6 @@ trace_option = grouped("Parallel")(
     help="Where to save a trace for a browser. It has the begin, end and thread of each task.",
 )
 overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing model and trace.")
-
-_NOT_READING = "no_labels", "on_error"
-"""Options of `ingest` that do not say how `train` reads raw files."""
 
 
 @click.command(cls=GroupedCommand)
@@ -64,13 +60,8 @@ _NOT_READING = "no_labels", "on_error"
     shown_default="if it has at most 32 MiB",
 )
 @setting_options("holdout")  # a share of the rows, or a dataset
-@reading_options(group=RAW, without=_NOT_READING)
-@common(
-    "--config",
-    "file",
-    metavar="FILE.toml",
-    help="TOML file of settings, named as in Python. Options replace them.",
-)
+@reading_options(group=RAW, without=NOT_READING)
+@config_option
 @grouped("Data")(
     "--on-error",
     default="raise",
@@ -131,7 +122,6 @@ def train(
     bit by bit.
     """
     # These modules need numba, which loads slowly.
-    from dadagrad.data.ingest.ingest import split_options
     from dadagrad.data.ingest.sources import is_raw
     from dadagrad.storage.output import check_new_file
     from dadagrad.training.checkpoints.reader import CheckpointReader
@@ -151,18 +141,16 @@ def train(
         check_destinations(model, checkpoints, overwrite=overwrite or resumes)
         if trace is not None and not resumes:
             check_new_file(trace, overwrite)
-    of_file, values = split_options({} if file is None else _read_settings(file))
-    if isinstance(values.get("holdout"), str):
-        other_data = values.pop("holdout")
-        holdout = holdout or other_data
-    reading = of_file | reading
-    values |= {name: value for name, value in settings.items() if value is not None}
+    config_file = ConfigFile.read(file)
+    reading = {**config_file.reading, **reading}
+    given = {name: value for name, value in settings.items() if value is not None}
+    values = {**config_file.settings, **given}
     if checkpoints is not None and all(map(is_raw, data)):
         raise click.UsageError(
             "--checkpoints needs a dataset, which a later process can read, too; make one of the "
             f"files with `dadagrad ingest {shlex.quote(data[0])} --out URL`"
         )
-    other, values = split_setting(share_or_url(holdout), values)
+    other, values = split_setting(share_or_url(holdout or config_file.holdout), values)
     initial = None if initial_model is None else InitialState.load(absolute(initial_model), values)
     config = make_config(None if initial is None else initial.config, values)
     rows = open_data(
@@ -312,23 +300,3 @@ def _run_options(
         "on_error": on_error,
         "trace": trace,
     }
-
-
-def _read_settings(file: str) -> dict[str, Any]:
-    """Return the settings of a run, and the options of `ingest`, that a TOML file has."""
-    options = {name: OPTIONS[name] for name in OPTIONS if name not in _NOT_READING}
-    known = SETTINGS | options
-    try:
-        with open(file, encoding="utf-8-sig") as source:  # some editors begin it with a mark
-            values = tomllib.loads(source.read())
-        check_names(values, known)
-        for name in values:
-            if name != "holdout" or not isinstance(values[name], str):  # else the URL of other data
-                known[name].kind.convert(name, values[name])
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} is not TOML: {error}") from error
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from error
-    return values

@@ -37,6 +37,23 @@ def test_the_best_model_is_saved_and_the_path_written(run, places, tmp_path):
     assert len(again["settings"]) == 4
 
 
+def test_a_grid_may_be_in_a_file(run, places, tmp_path):
+    file = tmp_path / "grid.toml"
+    file.write_text(
+        'loss = ["hinge", "logistic"]\nstep_size = [0.1, 0.3]\nl1 = 1e-4\nholdout = 0.2\n'
+    )
+    sweep = ("sweep", places.train, "--json", "--overwrite", "--model", tmp_path / "m")
+    options = ("--loss", "hinge,logistic", "--step-size", "0.1,0.3", "--holdout", "0.2")
+    for more in ((), ("--loss", "logistic"), ("--holdout", places.test)):
+        by_file = run(*sweep, "--config", file, *more).json
+        by_options = run(*sweep, *options, "--l1", "1e-4", *more).json
+        losses = [
+            [each["progressive_loss"] for each in answer["settings"]]
+            for answer in (by_file, by_options)
+        ]
+        assert losses[0] == losses[1]
+
+
 def test_the_path_of_models_without_weights_is_written_but_not_drawn(run, places, tmp_path):
     picture, table = tmp_path / "path.svg", tmp_path / "path.csv"
     files = ("--path", picture, "--path", table)
