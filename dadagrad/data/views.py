@@ -328,9 +328,10 @@ def check_features(
     """
     differing = expected.feature_space.differing(schema.feature_space)
     if differing:
+        spaces = schema.feature_space.plain, expected.feature_space.plain
         space, needed = (
-            ", ".join(f"{name} {each.plain.get(name)!r:.{_MAX_SHOWN}}" for name in differing)
-            for each in (schema.feature_space, expected.feature_space)
+            ", ".join(_property_text(name, a.get(name), b.get(name)) for name in differing)
+            for a, b in (spaces, spaces[::-1])
         )
         one_format = differing == ["format"]
         remedy = "give data of one format" if one_format else f"ingest it with --like and {other}"
@@ -339,6 +340,19 @@ def check_features(
             f"{needed}; {remedy}"
         )
     check_columns(expected, schema, data, other)
+
+
+def _property_text(name: str, value: Any, other: Any) -> str:
+    """A property of a feature space; of its columns, the first that the `other` has not."""
+    if name == "columns" and value and other:
+        column = next((each for each in value if each not in other), value[-1])
+        texts = [
+            f"{key} {fact:g}" if isinstance(fact, float) else str(fact)
+            for key, fact in column.items()
+            if key != "name"
+        ]
+        return f"the column {column['name']!r} ({', '.join(texts)})"
+    return f"{name} {value!r:.{_MAX_SHOWN}}"
 
 
 def check_columns(expected: Schema, schema: Schema, data: str, other: str) -> None:

@@ -81,6 +81,10 @@ def test_datasets_follow_each_other_and_their_text_labels_agree(tmp_path):
             "other is in another feature space than memory",
         ),
         ({"feature_space": FeatureSpace({"format": "text"})}, "give data of one format"),
+        (
+            {"feature_space": FeatureSpace({"columns": [{"name": "age", "scale": 2.0}]})},
+            r"it has the column 'age' \(scale 2\), and memory the column 'age' \(scale 1\)",
+        ),
         ({"queried": True}, "other does not go with memory: both need the same columns of labels"),
         ({"label_columns": ()}, "both need the same columns of labels"),
     ],
@@ -89,6 +93,9 @@ def test_datasets_of_another_kind_do_not_go_together(change, message):
     data, other = make_data(), make_data()
     other.schema = replace(other.schema, **change)
     other.url = "other"
+    if "columns" in other.schema.feature_space.plain:
+        space = FeatureSpace({"columns": [{"name": "age", "scale": 1.0}]})
+        data.schema = replace(data.schema, feature_space=space)
     with pytest.raises(InputError, match=message):
         join([data, other])
 
