@@ -97,34 +97,34 @@ def predict(
         display.show_result(result | {"out": out}, bytes=size_text(result["bytes"]))
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("run", metavar="MODEL|CHECKPOINTS")
-@click.option(
+@grouped("Common")(
     "--out",
     required=True,
     metavar="FILE",
     help="File or URL to write. - is standard output.",
 )
-@click.option(
+@grouped("Common")(
     "--holdout",
     metavar="DATA",
     help="Data on which the model is measured; by default the rows that the run held out.",
 )
-@reading_options(group=RAW, without=set(OPTIONS) - {"on_error"})
-@click.option(
+@reading_options(group=RAW, without=_FIXED | {"id", "format"})
+@grouped("Common")(
     "--format",
     "kind",
     type=click.Choice(("html", "json")),
     help="A page for a browser, or a JSON object.  [default: json for FILE.json, else html]",
 )
-@click.option(
+@grouped("Common")(
     "--top",
     type=click.IntRange(0),
     default=15,
     metavar="N",
     help="Number of the largest weights of each sign to show.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@grouped("Output")("--overwrite", is_flag=True, help="Replace an existing file.")
 @output_options
 def report(
     run: str,

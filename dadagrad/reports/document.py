@@ -41,13 +41,16 @@ def describe(
     holdout: Any = None,
     *,
     top: int = TOP,
-    on_error: OnError = "raise",
+    **options: Any,
 ) -> Document:
     """Describe a model, a result, or a run by the URL of its model or of its checkpoints.
 
-    With `holdout`, data as for `dadagrad.evaluate`, the model is measured on them. Raises
-    `InputError` if there is neither a model nor a run at the URL, and as `dadagrad.evaluate`.
+    With `holdout`, the model is measured on these data; they and `options` are as for
+    `dadagrad.evaluate`. Raises `InputError` if there is neither a model nor a run at the URL, and
+    as `dadagrad.evaluate`.
     """
+    if options and holdout is None:
+        raise InputError(f"{min(options)} is for reading holdout; give both")
     if isinstance(run, str | os.PathLike):
         model, document = _describe_url(os.fspath(run), top)
     else:
@@ -56,7 +59,7 @@ def describe(
     if holdout is not None:
         if model is None:
             raise InputError(f"the run at {run} has learned from no rows: nothing can be measured")
-        data = as_dataset(holdout, like=model, on_error=on_error)
+        data = as_dataset(holdout, like=model, **options)
         measured = evaluate(model, data, curves=True)
         document["holdout"] = {"data": data.url, **measured}
     return document

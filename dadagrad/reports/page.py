@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from jinja2 import Environment, PackageLoader
 
-from dadagrad.errors import InputError, OnError
+from dadagrad.errors import InputError
 from dadagrad.model.model import Model
 from dadagrad.reports import sections
 from dadagrad.reports.document import TOP, Document, describe
@@ -42,7 +42,7 @@ def report(
     format: Literal["html", "json"] | None = None,
     top: int = TOP,
     overwrite: bool = True,
-    on_error: OnError = "raise",
+    **options: Any,
 ) -> str:
     """Make a report of a model or a run: one HTML page without external resources, or JSON.
 
@@ -62,8 +62,8 @@ def report(
         Largest weights of each sign that are shown for an output.
     overwrite : bool
         Replace a file that is there.
-    on_error : "raise" or "skip"
-        Stop at a raw row of `holdout` that is wrong, or leave it out.
+    **options
+        Options of `ingest` for `holdout`, as for `dadagrad.evaluate`, such as ``label="y"``.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def report(
         raise InputError(f"format must be 'html' or 'json', not {format!r}")
     Number(whole=True, minimum=0).convert("top", top)
     with nullcontext() if out is None else output_file(os.fspath(out), overwrite) as file:
-        document = describe(run, holdout, top=top, on_error=on_error)
+        document = describe(run, holdout, top=top, **options)
         text = page(document) if format == "html" else strict_json(document) + "\n"
         if file is not None:
             file.write(text.encode())

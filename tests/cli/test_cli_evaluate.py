@@ -124,7 +124,12 @@ def test_wrong_rows_of_a_raw_holdout_can_be_left_out(run, tmp_path, monkeypatch)
     (tmp_path / "new.csv").write_text(rows + ",1\n")
     train = ("train", "a.csv", "--model", "m", "--holdout", "new.csv", "--on-error", "skip")
     assert run(*train, "--json").json["holdout"]["rows"] == 20
-    report = ("report", "m", "--out", "r.json", "--holdout", "new.csv")
+    report = ("report", "m", "--out", "r.json", "--overwrite", "--holdout", "new.csv")
     assert "(--on-error skip leaves out" in run(*report).error
     assert run(*report, "--on-error", "skip").code == 0
     assert json.loads((tmp_path / "r.json").read_text())["holdout"]["rows"] == 20
+    new = (tmp_path / "new.csv").read_text().replace("y", "kind", 1)
+    (tmp_path / "new.csv").write_text(new)
+    assert run(*report, "--on-error", "skip", "--label", "kind").code == 0
+    assert json.loads((tmp_path / "r.json").read_text())["holdout"]["rows"] == 20
+    assert run(*report[:4], "--overwrite", "--label", "kind").error.startswith("--label is for")
