@@ -48,3 +48,9 @@ def all_rows(part: Array, ids: Ids | None, n_rows: int) -> Array:
     whole = np.zeros((n_rows, *part.shape[1:]))
     whole[ids] = part
     return whole
+
+
+def mean_decay(pace: Array) -> Array:
+    """The mean of exp(-pace h) for h from 0 to 1."""
+    positive = np.where(pace > 0.0, pace, 1.0)
+    return np.where(pace > 0.0, -np.expm1(-positive) / positive, 1.0)
