@@ -184,8 +184,8 @@ class TrainConfig:
     center_labels: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Learn a regression from labels less the best constant of the first rows. The constant is "
-        "added to the intercept. auto does so where step_size is auto.",
+        "Start a regression from the best constant of the first rows, which becomes a part of the "
+        "intercept. auto does so where step_size is auto.",
         research=True,
     )
     class_weight: Literal["balanced"] | Mapping[Any, float] | None = setting(

@@ -53,8 +53,8 @@ class Problem:
     scales : (n_features,) float32 or None
         Numbers that columns are divided by before they are learned from, and weights after.
     centers : (n_label_columns,) float64 or None
-        Numbers that are subtracted from the labels of a regression before they are learned from,
-        and added to the intercepts after.
+        Scores that a regression starts from: it learns from the labels of `Loss.center`, and the
+        centers are added to the intercepts after.
     """
 
     config: TrainConfig
@@ -287,6 +287,27 @@ class Problem:
         scaled = SCALES in units or self.config.scale_columns is True
         problem = self._with_choices(scale_columns=scaled, center_labels=CENTERS in units)
         return replace(problem, scales=units.get(SCALES), centers=units.get(CENTERS))
+
+    @property
+    def takes_centers(self) -> bool:
+        """True if the loss has centers, and no penalty would weigh against it in another unit."""
+        centered, config = self.loss.center(np.ones((1, 1)), np.ones(1)), self.config
+        penalized = config.l1 or config.l2 or config.regularizer
+        return centered is not None and (not penalized or bool((centered[1] == 1.0).all()))
+
+    def center(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The (n_rows, n_label_columns) `labels` as they are learned from with `centers`."""
+        assert self.centers is not None
+        centered = self.loss.center(labels, self.centers)
+        assert centered is not None, "only losses with centers have some"
+        return centered[0]
+
+    @cached_property
+    def loss_factors(self) -> NDArray[np.float64]:
+        """Factors of the losses of centered labels, (n_label_columns,), that make them true."""
+        centers = np.zeros(len(self.label_columns)) if self.centers is None else self.centers
+        centered = self.loss.center(centers[None], centers)
+        return np.ones_like(centers) if centered is None else centered[1]
 
     def targets(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """Targets of each output: (n_rows, n_outputs) signs, or values of a regression."""

@@ -12,8 +12,9 @@ rises by 9 %). The two are easy to tell apart: in text and images the largest an
 value of a frequent column are a factor 1.5 to 6 apart, in tables 40 to 10,000,000.
 
 An intercept takes many steps to labels that are far from 0, while all other weights stand in for
-it. A regression learns from labels less a center, the best constant of the first rows, which is
-added to the intercept of the model.
+it. A regression starts from a center, the score that is the best constant of the first rows: it
+learns from the labels of `dadagrad.optim.losses.Loss.center`, and the center is added to the
+intercept of the model.
 """
 
 from __future__ import annotations
@@ -162,16 +163,17 @@ def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _Meas
 
 
 def _centers_labels(problem: Problem) -> bool:
-    """True if the labels of a regression are learned from less the best constants.
+    """True if a regression starts from the best constants.
 
     A given step size is that of the papers, whose intercepts start at 0.
     """
     config = problem.config
-    suits = config.fit_intercept and all(each.loss.of_residual for each in problem.settings)
+    suits = config.fit_intercept and all(each.takes_centers for each in problem.settings)
     if config.center_labels is True and not suits:
         raise InputError(
             "--center-labels is for an intercept and a loss of the difference of score and label, "
-            f"such as squared, and the loss is {problem.loss.name}; leave it out"
+            "such as squared, or of their ratio, such as poisson without penalties; leave it out "
+            f"with the loss {problem.loss.name}"
         )
     if config.center_labels == "auto":
         return suits and config.step_size == "auto" and config.update.has_step_size
@@ -196,6 +198,7 @@ def _measure_centers(problem: Problem, data: Dataset, schedule: Schedule, loader
     if not len(targets):
         return np.zeros(targets.shape[1])
     centers = best_scores(problem.settings[0], targets, importance / importance.sum())
+    centers = np.where(targets.any(axis=0), centers, 0.0)  # 0 has no logarithm
     # A median is a label, which it shall have exactly: many rows may have it.
     nearest = targets[np.abs(targets - centers).argmin(axis=0), np.arange(len(centers))]
     rounding = 1e-9 * np.abs(targets).max(axis=0)

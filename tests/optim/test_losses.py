@@ -185,6 +185,15 @@ def test_a_label_that_is_no_class_has_no_slope():
         np.testing.assert_array_equal(slopes, np.zeros((1, 3)))
 
 
+@given(losses.filter(lambda loss: loss.center(np.zeros((1, 1)), np.zeros(1))), st.data())
+def test_a_centered_label_has_the_loss_of_a_score_less_its_center(loss, data):
+    scores, labels = scored(loss, data)
+    center = np.array([data.draw(st.floats(-5, 5))])
+    centered, (factor,) = loss.center(labels[:, None], center)
+    values = factor * loss.value(scores - center, centered[:, 0])
+    np.testing.assert_allclose(values, loss.value(scores, labels), rtol=1e-9, atol=1e-9)
+
+
 def test_poisson_goes_on_straight_where_the_exponential_is_capped():
     scores, label = np.array([30.0, 31.0, 1e4]), np.array(2.0)
     slopes = Poisson().slope(scores, label)

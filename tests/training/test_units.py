@@ -208,10 +208,36 @@ def test_workers_of_a_cluster_learn_from_the_same_labels(scheduler, tmp_path, se
     assert bits(train(url, client=scheduler, **settings)) == bits(train(url, **settings))
 
 
+@pytest.mark.parametrize("settings", [{}, {"streams": 4, "rounds": 3}, {"batch_size": 10}])
+def test_a_regression_of_counts_has_no_unit_of_counts(settings):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 5))
+    y = rng.poisson(np.exp(1.0 + 0.4 * x[:, 0])).astype(float)
+    y[:20], few = 0.0, {"loss": "poisson", "shuffle": False} | settings
+    counts, hundreds = (train((x, factor * y), **few) for factor in (1.0, 100.0))
+    np.testing.assert_allclose(hundreds.model.weights, counts.model.weights, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        hundreds.model.intercept - counts.model.intercept, np.log(100.0), rtol=1e-6
+    )
+    losses = [each.report["progressive_loss"] for each in (counts, hundreds)]
+    assert losses[1] == pytest.approx(100.0 * losses[0], rel=1e-6)
+    assert evaluate(counts.model, (x, y))["loss"] < counts.report["constant_loss"]
+
+
+def test_counts_that_are_0_at_first_start_at_0(monkeypatch):
+    monkeypatch.setattr(units, "MAX_ROWS", 100)
+    x = np.ones((400, 1))
+    y = np.where(np.arange(400) < 200, 0.0, 3.0)
+    result = train((x, y), loss="poisson", shuffle=False)
+    assert result.coordinator.problem.centers == [0.0]
+    assert np.isfinite(result.report["progressive_loss"])
+
+
 def test_the_steps_of_the_papers_start_at_0():
-    """A step size is given, or no intercept is learned."""
+    """A step size is given, or no intercept is learned, or a penalty weighs against the loss."""
     data = far_from_0(make_data(labels="real"), 50.0)
-    for settings in ({"step_size": 0.1}, {"fit_intercept": False}, {"loss": "poisson"}):
+    counts = {"loss": "poisson", "l1": 1e-3}
+    for settings in ({"step_size": 0.1}, {"fit_intercept": False}, counts):
         assert train(data, **{"loss": "squared"} | settings).coordinator.problem.centers is None
 
 
@@ -221,6 +247,14 @@ def test_a_saved_model_goes_on_from_its_center(tmp_path):
     expected = train(later, initial_model=begun)
     assert expected.coordinator.problem.centers == pytest.approx([9.0], abs=1.0)
     assert train(later, initial_model=str(tmp_path / "model")).digest == expected.digest
+
+
+def test_counts_do_not_go_on_with_a_penalty_that_would_have_another_strength():
+    data = far_from_0(make_data(labels="real"), 50.0)
+    begun = train(data, loss="poisson")
+    assert train(data, initial_model=begun).complete
+    with pytest.raises(InputError, match="trained without penalties, and from the best constant"):
+        train(data, initial_model=begun, l1=1e-4)
 
 
 def noisy(n_rows, offset=100.0, seed=1):
@@ -269,8 +303,9 @@ def test_a_regression_learns_in_small_pieces(size):
     assert rmse(regressor) < 0.6
 
 
-def test_labels_are_centered_for_intercepts_and_losses_of_residuals_alone():
-    for settings in ({"loss": "hinge"}, {"loss": "poisson"}, {"fit_intercept": False}):
+def test_labels_are_centered_for_intercepts_and_losses_that_have_centers_alone():
+    counts = {"loss": "poisson", "l2": 1e-3}
+    for settings in ({"loss": "hinge"}, counts, {"fit_intercept": False}):
         wanted = {"loss": "squared", "center_labels": True} | settings
         with pytest.raises(InputError, match="center_labels= is for an intercept and a loss of"):
             train((np.eye(4), [0.0, 1.0, 1.0, 0.0]), **wanted)

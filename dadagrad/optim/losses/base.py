@@ -59,6 +59,7 @@ class Loss(Named, ABC):
         if vars(cls).keys() & {"value", "slope"} and "code" not in vars(cls):
             cls.code = None
             cls.of_residual = vars(cls).get("of_residual", False)
+            cls.center = vars(cls).get("center", Loss.center)  # type: ignore[method-assign]
         slope = inspect.getattr_static(cls, "slope")
         if isinstance(slope, staticmethod) and hasattr(slope.__func__, "py_func"):
             from numba import vectorize
@@ -86,6 +87,15 @@ class Loss(Named, ABC):
         closed form has the slope at the beginning.
         """
         return self.slope(scores, labels)
+
+    def center(self, labels: Array, centers: Array) -> tuple[Array, Array] | None:
+        """Return labels for scores that are less by `centers`, and a factor of each label column.
+
+        The loss of a score and a label is the factor times that of the score less its center and
+        the returned label. None if a loss has no such labels. `labels` are (n_rows,
+        n_label_columns), and `centers` (n_label_columns,).
+        """
+        return (labels - centers, np.ones_like(centers)) if self.of_residual else None
 
     @property
     def has_kernels(self) -> bool:

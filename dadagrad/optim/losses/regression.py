@@ -131,6 +131,11 @@ class Poisson(Loss):
     def slope(self, scores: Array, labels: Array) -> Array:
         return np.exp(np.minimum(scores, MAX_LOG_MEAN)) - labels
 
+    def center(self, labels: Array, centers: Array) -> tuple[Array, Array]:
+        """Labels divided by the mean of their center: exact up to `MAX_LOG_MEAN`."""
+        means = np.exp(centers)
+        return labels / means, means
+
     def mean_slope(self, scores: Array, labels: Array, pace: Array) -> Array:
         """Exact up to `MAX_LOG_MEAN`."""
         mean = np.exp(np.minimum(scores, MAX_LOG_MEAN))

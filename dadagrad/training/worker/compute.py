@@ -14,6 +14,7 @@ from dadagrad.kernels import training as kernels
 from dadagrad.kernels.id_sets import mark, marked, relabel
 from dadagrad.kernels.parallel import Spread, serial
 from dadagrad.optim.arrays import is_nonzero
+from dadagrad.optim.losses import check_targets
 from dadagrad.problem import Problem
 from dadagrad.training.messages import Result, SliceInput
 from dadagrad.training.progressive import ProgressiveMetrics, count, n_bins_of, remedy
@@ -87,7 +88,8 @@ def rows_of(problem: Problem, rows: Rows, slice_: Slice, place: str) -> Rows:
     else:
         part = rows.slice(slice_.start, slice_.stop)
     if problem.centers is not None:
-        part = replace(part, labels=part.labels - problem.centers)
+        check_targets(problem.loss, part.labels, place, slice_.start)
+        part = replace(part, labels=problem.center(part.labels))
     return part if problem.scales is None else part.divide_columns(problem.scales)
 
 
