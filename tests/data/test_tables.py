@@ -285,7 +285,6 @@ def test_categoricals_are_categories_and_other_types_are_refused_by_name():
     encoded = read_dataset(LABELS.assign(c=COLOURS), label="y").schema.feature_space.plain
     assert encoded["columns"][0]["kind"] == "category"
     for cells, message in (
-        (pandas.cut(pandas.Series(range(6)), 2), "column 'c' is .*interval"),
         (pandas.Series([2**70] * 6), "the table: .*too large"),
         (pandas.arrays.SparseArray(range(6)), r"the table: .*column c.*\.sparse\.to_dense\(\)"),
         (pandas.to_timedelta(range(6), unit="s"), "column 'c' is duration"),
@@ -398,6 +397,54 @@ def test_dates_have_parts():
     data = read_dataset(pa.table({"t": days, "label": [0, 1, 0]}))
     names = set(data.names(np.arange(data.schema.n_features)).values())
     assert {"t", "t.month=1", "t.weekday=0", "t.weekday=2", "t.hour=5"} <= names
+
+
+@pytest.mark.parametrize("odd", ["0000-00-00", "unknown", "-"])
+def test_a_few_odd_cells_do_not_make_dates_categories(tmp_path, odd):
+    days = [f"2024-05-{1 + row % 28:02}" for row in range(100)]
+    days[7], days[20] = odd, "NaT"
+    file = write_frame(pandas.DataFrame({"on": days, "y": [0, 1] * 50}), tmp_path / "a.csv")
+    with pytest.raises(InputError, match=rf"line 9: column 'on' holds '{odd}'"):
+        read_dataset(file, label="y")
+    data = read_dataset(file, label="y", on_error="skip")
+    assert [each["kind"] for each in data.schema.feature_space.plain["columns"]] == ["day"]
+    assert data.n_rows == 99
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["05/31/2024", "06/01/2024"], "seems to have dates, such as '05/31/2024'"),
+        (["31.5.2024 10:00", "1.6.2024 11:00"], "seems to have dates, such as '31.5.2024 10:00'"),
+        (["1.5", "1.25", "x", "2.5"], "because 25 of 100 cells in the first rows are not numbers"),
+        (["1.2.3", "10.0.1"], None),
+        (["x", "y", "z", "2.5"], None),
+    ],
+)
+def test_what_looks_like_dates_or_numbers_is_not_made_categories_in_silence(cells, message, caplog):
+    table = {"c": (cells * 50)[:100], "y": [0, 1] * 50}
+    read_dataset(pandas.DataFrame(table), label="y")
+    assert message in caplog.text if message else not caplog.text
+    caplog.clear()
+    read_dataset(pandas.DataFrame(table), label="y", categories="c")
+    assert not caplog.text
+
+
+def test_intervals_and_periods_of_pandas_are_categories():
+    numbers = np.random.default_rng(0).normal(size=100)
+    months = pandas.period_range("2020-01", periods=4, freq="M").repeat(25)
+    frame = pandas.DataFrame({"bin": pandas.cut(numbers, 4), "month": months, "y": numbers > 0})
+    frame.loc[3, "bin"] = np.nan
+    texts = frame.astype({"bin": "str", "month": "str"}).replace("nan", None)
+    assert read_dataset(frame, label="y").digest == read_dataset(texts, label="y").digest
+
+
+@pytest.mark.parametrize("unit", ["D", "m", "ns"])
+def test_a_row_has_dates_of_numpy_in_any_unit(unit):
+    frame = pandas.DataFrame({"on": pandas.date_range("2024-05-01", periods=40), "y": [0, 1] * 20})
+    model = train(frame, label="y", step_size=0.1).model
+    row = {"on": np.datetime64("2024-05-09", unit)}
+    assert model.decision_function(row) == pytest.approx(model.decision_function(frame)[8:9])
 
 
 def test_dates_in_texts_may_have_nanoseconds():

@@ -18,7 +18,7 @@ from dadagrad.data.parquet.columns import is_list, is_text
 from dadagrad.errors import InputError
 from dadagrad.summary import number_text
 
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "\\N")
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "NaT", "?", "\\N")
 """Texts that stand for a missing number."""
 NOT_A_NUMBER = r"^[+-]?[nN][aA][nN](\(\w*\))?$"
 """Other texts of a missing number, as C writes it."""
@@ -60,8 +60,14 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     A row may leave out a column, in which its cell is missing.
     """
     names = list(dict.fromkeys(chain.from_iterable(rows)))
-    columns = [pa.array([row.get(name) for row in rows], from_pandas=True) for name in names]
+    cells = ([_for_arrow(row.get(name)) for row in rows] for name in names)
+    columns = [pa.array(each, from_pandas=True) for each in cells]
     return pa.RecordBatch.from_arrays(columns, names)
+
+
+def _for_arrow(cell: Any) -> Any:
+    """A cell as Arrow takes it: it knows dates of NumPy in some units alone."""
+    return cell.astype("datetime64[us]").item() if isinstance(cell, np.datetime64) else cell
 
 
 def column_of_labels(labels: NDArray[Any]) -> pa.Array:
@@ -243,22 +249,21 @@ def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
         return pc.cast(cells, pa.timestamp("us"), safe=False), wrong
     texts = _trimmed(pc.cast(cells, pa.string()), None)
     times = _as_times(texts)
-    if times is not None:
-        return times, np.zeros(len(cells), bool)
-    each = [_as_times(texts.slice(row, 1)) for row in range(len(texts))]
-    wrong = np.array([time is None for time in each])
-    nothing = pa.nulls(1, pa.timestamp("us"))
-    return pa.concat_arrays([nothing if time is None else time for time in each]), wrong
+    missing = pc.is_null(texts).to_numpy(zero_copy_only=False)
+    return times, times.is_null().to_numpy(zero_copy_only=False) & ~missing
 
 
-def _as_times(texts: pa.Array) -> pa.Array | None:
-    """Texts as times in microseconds; None if one of them is not a time."""
+def _as_times(texts: pa.Array) -> pa.Array:
+    """Texts as times in microseconds, null where one is not a time."""
     for kind in _TIMES:
         try:
             return pc.cast(pc.cast(texts, kind), pa.timestamp("us"), safe=False)
         except pa.ArrowInvalid:
             continue
-    return None
+    if len(texts) == 1:
+        return pa.nulls(1, pa.timestamp("us"))
+    middle = len(texts) // 2  # halves, to find few texts among many times
+    return pa.concat_arrays([_as_times(texts.slice(0, middle)), _as_times(texts.slice(middle))])
 
 
 def to_days(times: pa.Array) -> NDArray[np.float64]:

@@ -43,6 +43,7 @@ PLURALS: dict[str, str] = {
 _MAX_WRONG = 0.05  # words for each number in a column of numbers
 _SIGNS = "$€£¥%,"
 _SIGNED_NUMBER = r"^\s*[+-]?\s*[$€£¥]?\s*[+-]?\d*([.,]\d{3})*([.,]\d+)?\s*[$€£¥%]?\s*$"
+_DATE = r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([ T,].*)?$"
 _WORDS_OF_TEXT = 4  # mean words of a cell from which a column is text
 _MIN_DISTINCT = 100  # rows from which strings that all differ are names of rows
 _IS_INDEX = (
@@ -227,8 +228,8 @@ def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -
             "with --ignore"
         )
     numbers, wrong = as_numbers
-    n_words = np.count_nonzero(wrong & np.isnan(numbers))
-    n_numbers = np.count_nonzero(~np.isnan(numbers))
+    n_words = int(np.count_nonzero(wrong & np.isnan(numbers)))
+    n_numbers = int(np.count_nonzero(~np.isnan(numbers)))
     if n_words <= _MAX_WRONG * n_numbers:
         # The encoder names the first row with something else.
         return _kind_of_numbers(numbers)
@@ -246,15 +247,41 @@ def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -
             f"{shown(filled[0].as_py())}; give lists, as in Parquet and JSON lines (Dask makes "
             "texts unless dataframe.convert-string is False), or read words with --text-column"
         )
-    if not np.isnan(numbers).all() or not len(filled):
-        return "category"
-    # Texts that are no times are read one by one, so a few are tried first.
-    if not (to_times(filled.slice(0, 20))[1].any() or to_times(filled)[1].any()):
+    if len(filled) and _are_dates(filled):
         return _kind_of_dates(filled)
+    _warn_of_categories(filled, n_words, n_numbers, f"{place}: column {shown(name)}")
+    if n_numbers or not len(filled):
+        return "category"
     texts = to_texts(filled)  # sentences differ from row to row
     mean_words = sum(len(text.split()) for text in texts) / len(texts)
     several = 2 * len(set(texts)) >= len(texts)
     return "text" if several and mean_words >= _WORDS_OF_TEXT else "category"
+
+
+def _are_dates(filled: pa.Array) -> bool:
+    """True if nearly all texts are times; the encoder names the first row with something else."""
+    # Texts that are no times are tried more often, so a few come first.
+    if 2 * np.count_nonzero(to_times(filled.slice(0, 20))[1]) > min(len(filled), 20):
+        return False
+    wrong = np.count_nonzero(to_times(filled)[1])
+    return bool(wrong <= _MAX_WRONG * (len(filled) - wrong))
+
+
+def _warn_of_categories(filled: pa.Array, n_words: int, n_numbers: int, place: str) -> None:
+    """Warn of texts that become categories, though most of them are numbers or look like dates."""
+    if n_numbers > n_words:
+        logger.warning(
+            f"{place} is read as categories, because {n_words:,} of {n_words + n_numbers:,} cells "
+            "in the first rows are not numbers; leave these empty to have numbers, or "
+            + name_options("name the column in --categories")
+        )
+    dates = filled.filter(pc.match_substring_regex(filled, _DATE))
+    if 2 * len(dates) > len(filled):
+        logger.warning(
+            f"{place} is read as categories, although it seems to have dates, such as "
+            f"{shown(dates[0].as_py())}; write all of them as 2024-05-31 to have dates, or "
+            + name_options("name the column in --categories")
+        )
 
 
 def _columns(name: str, kind: Kind, cells: pa.Array) -> list[Column]:

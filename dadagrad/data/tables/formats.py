@@ -252,7 +252,7 @@ def to_table(frame: Any, name: str) -> pa.Table:
         if isinstance(frame, list):
             frame = columns_of_rows(frame)
         if hasattr(frame, "iloc"):
-            return pa.Table.from_pandas(frame, preserve_index=False)
+            return pa.Table.from_pandas(_without_intervals(frame), preserve_index=False)
         return pa.table(frame)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         reason = " ".join("; ".join(map(str, error.args)).split()).rstrip(".")
@@ -260,6 +260,17 @@ def to_table(frame: Any, name: str) -> pa.Table:
         if "Sparse" in reason:
             needed = "make it dense with .sparse.to_dense(), or give a matrix of SciPy"
         raise InputError(f"{name}: {reason}; {needed}") from None
+
+
+def _without_intervals(frame: Any) -> Any:
+    """A frame of pandas with texts in the place of intervals and periods, which Arrow lacks."""
+    texts = {}
+    for name, kind in frame.dtypes.items():
+        values = getattr(kind, "categories", None)
+        if getattr(values, "dtype", kind).name.startswith(("interval", "period")):
+            column = frame[name].astype("category").cat
+            texts[name] = column.rename_categories(list(map(str, column.categories)))
+    return frame.assign(**texts) if texts else frame
 
 
 def table_batches(table: pa.Table, name: str, first: int = 0) -> Iterator[Batch]:
