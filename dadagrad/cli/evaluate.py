@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from os import PathLike
 from typing import Any, Literal
 
 import click
@@ -178,8 +180,18 @@ def export(model: str, format_: str | None, out: str, overwrite: bool, display: 
         display.show_result({"model": model, "out": out})
 
 
-def _one_or_all(data: tuple[str, ...]) -> str | list[str]:
-    return data[0] if len(data) == 1 else list(data)
+@dataclass(frozen=True)
+class _Url(PathLike[str]):
+    """URL of data, which is not a text to predict, as one of several strings could be."""
+
+    url: str
+
+    def __fspath__(self) -> str:
+        return self.url
+
+
+def _one_or_all(data: tuple[str, ...]) -> str | list[_Url]:
+    return data[0] if len(data) == 1 else list(map(_Url, data))
 
 
 def _check_output(out: str, display: Display) -> None:

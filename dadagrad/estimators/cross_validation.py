@@ -19,6 +19,7 @@ from dadagrad.errors import InputError
 from dadagrad.estimators.arguments import check_weights, is_stored, seed_of, unchanged_by_failure
 from dadagrad.estimators.classifier import AdaGradClassifier
 from dadagrad.estimators.regressor import AdaGradRegressor
+from dadagrad.training.result import report_of_setting
 
 if TYPE_CHECKING:
     from dadagrad.estimators.base import LinearEstimator as _Estimator
@@ -80,6 +81,8 @@ class CrossValidated(_Estimator):
                 "cross-validation needs rows in memory, which workers of a cluster cannot read; "
                 "leave out client, or use `dadagrad.sweep`, which takes one"
             )
+        if self.early_stopping:
+            raise InputError("cross-validation makes all passes: leave out early_stopping")
         if isinstance(self.scoring, list | tuple | set | dict):
             raise InputError("scoring is several measures; give the one that chooses")
         self.__dict__.pop("best_params_", None)
@@ -123,7 +126,7 @@ class CrossValidated(_Estimator):
                 weighted["sample_weight"] = weights[test]
         X_test, y_test = _safe_indexing(X, test), _safe_indexing(y, test)
         for number, setting in enumerate(fitted.report["settings"]):
-            report = fitted.report | {"best": number}
+            report = fitted.report | report_of_setting(fitted.problem, fitted.place, number)
             self._state = replace(fitted, report=report, _model=None)
             diverged = setting["progressive_loss"] is None
             scores.append(np.nan if diverged else float(scorer(self, X_test, y_test, **weighted)))

@@ -21,6 +21,7 @@ from dadagrad.problem import Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
+from dadagrad.training.messages import Place
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
 from dadagrad.training.state import state_bytes, unscaled
 from dadagrad.training.state.base import TrainingState
@@ -182,10 +183,14 @@ def make_model(
 
 def model_of_setting(coordinator: Coordinator, data: Dataset, setting: int) -> Model:
     """The calibrated model of a setting between two passes, to be measured."""
-    problem, place = coordinator.problem, coordinator.place
+    report = report_of_setting(coordinator.problem, coordinator.place, setting)
+    return make_model(coordinator.problem, coordinator.state, data, report)
+
+
+def report_of_setting(problem: Problem, place: Place, setting: int) -> dict[str, Any]:
+    """The entries of a report that make the model that of a setting, with its calibration."""
     calibration = calibrate(problem, place.passes, setting, earlier=place.earlier)
-    report = {"best": setting, "calibration": describe(calibration)}
-    return make_model(problem, coordinator.state, data, report)
+    return {"best": setting, "calibration": describe(calibration)}
 
 
 def make_report(

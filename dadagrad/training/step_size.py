@@ -62,6 +62,9 @@ are about as many mistakes, and few of them tell nothing."""
 MAX_LABEL = 1e15
 """Largest label of a regression: squares of gradients and of their sums are float32."""
 
+MAX_OUTLYING = 20.0
+"""Size of an outlying label of a regression, at most, in medians of all."""
+
 PLAIN_ROWS = 1_024
 """Rows of the trial of an algorithm that is not compiled."""
 
@@ -173,7 +176,8 @@ def _target_scale(
     """The root mean square of a regression's targets; that of the centers if all targets are 0.
 
     A step moves a weight by the step size, whatever the gradients: margins that have to reach a
-    thousand need steps a thousand times as large as those that have to reach one.
+    thousand need steps a thousand times as large as those that have to reach one. Losses of bounded
+    slopes leave outliers where they are, which count as `MAX_OUTLYING` times the median then.
     """
     largest = float(np.abs(labels[importance > 0.0]).max())
     if largest > MAX_LABEL:
@@ -181,6 +185,10 @@ def _target_scale(
             f"step_size='auto': a label of the first rows is {largest:.3g}, of which the sums of "
             f"squares would overflow; divide the labels, so that they are below {MAX_LABEL:g}"
         )
+    median = float(np.median(np.abs(labels[importance > 0.0])))
+    slope = problem.loss.slope(np.array([MAX_LABEL]), np.zeros(1))
+    if median and np.abs(slope).max() < np.sqrt(MAX_LABEL):
+        labels = np.clip(labels, -MAX_OUTLYING * median, MAX_OUTLYING * median)
     size = float(np.sqrt(np.average(np.square(labels).mean(axis=1), weights=importance)))
     centers = np.zeros(1) if problem.centers is None else problem.centers
     return size or float(np.sqrt(np.square(centers).mean())) or 1.0

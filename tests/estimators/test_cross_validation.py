@@ -16,12 +16,13 @@ def make_rows(n_rows=240):
     return X, X[:, 0] + 0.5 * X[:, 1] + 0.3 * random.normal(size=n_rows)
 
 
-def test_scores_are_those_of_a_grid_search():
+@pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss"])
+def test_scores_are_those_of_a_grid_search(scoring):
     X, y = make_rows()
     labels, folds = np.where(y > 0, "yes", "no"), KFold(4)
-    ours = AdaGradClassifierCV(cv=folds, scoring="accuracy", passes=2, **GRID).fit(X, labels)
+    ours = AdaGradClassifierCV(cv=folds, scoring=scoring, passes=2, **GRID).fit(X, labels)
     # A grid search goes over the names of parameters in alphabetical order.
-    theirs = GridSearchCV(AdaGradClassifier(passes=2, l1=0.0), GRID, cv=folds, scoring="accuracy")
+    theirs = GridSearchCV(AdaGradClassifier(passes=2, l1=0.0), GRID, cv=folds, scoring=scoring)
     theirs.fit(X, labels)
     expected = {
         (params["step_size"], params["l1"]): score
@@ -36,6 +37,11 @@ def test_scores_are_those_of_a_grid_search():
     alone = AdaGradClassifier(passes=2, **ours.best_params_).fit(X, labels)
     assert ours.model_.digest == alone.model_.digest
     assert len(found["split3_test_score"]) == len(found["rank_test_score"]) == 4
+
+
+def test_early_stopping_is_refused_as_in_a_sweep():
+    with pytest.raises(InputError, match="leave out early_stopping"):
+        AdaGradRegressorCV(holdout=0.2, early_stopping=True).fit(*make_rows())
 
 
 def test_groups_are_those_of_the_folds():

@@ -112,6 +112,16 @@ def test_the_unit_of_the_targets_does_not_matter():
     assert choose(scaled, config) == pytest.approx(factor * choose(data, config), rel=1e-12)
 
 
+@pytest.mark.parametrize("loss", ["absolute", "huber", "quantile"])
+def test_outlying_labels_do_not_make_the_steps_of_robust_losses_larger(loss):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 2))
+    y = x[:, 0] + 0.1 * rng.normal(size=4000)
+    spoilt = np.where(rng.random(4000) < 0.02, 1e7, y)
+    error = np.abs(train((x, spoilt), loss=loss).model.predict(x) - y).mean()
+    assert error < 1.2 * np.abs(train((x, y), loss=loss).model.predict(x) - y).mean()
+
+
 def test_data_that_diverges_at_some_step_sizes_is_learned_with_others():
     # Values of 1e4 in a squared loss: the largest step sizes overflow 32 bits within a few rows.
     data = make_data((300,), labels="real")

@@ -149,8 +149,8 @@ class TableHead:
     def find(self, option: str, name: int | str) -> str:
         """Name of the column that `option` gives by name or by number, counted from 0."""
         names = self.names
-        if isinstance(name, str) and name in names:
-            return name
+        if str(name) in names:
+            return str(name)
         if isinstance(name, str) and not name.isdecimal():
             raise no_column(names, name, f"{option} names", self.place)
         if not 0 <= int(name) < len(names):
