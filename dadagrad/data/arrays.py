@@ -217,7 +217,8 @@ def dataset_from_arrays(
         block = replace(block, queries=check_queries(query, block.n_rows, "the arrays"))
     block, _ = drop_zero_weights(block)
     if not block.n_rows:
-        raise InputError("the arrays have no rows of weight above 0; give at least one row")
+        weighted = "" if sample_weight is None else " of weight above 0"
+        raise InputError(f"the arrays have no rows{weighted}; give at least one row")
     if block.queries is not None:
         # The rows of a query are put together; queries keep the order of their first rows.
         _, first, number = np.unique(block.queries, return_index=True, return_inverse=True)

@@ -67,13 +67,14 @@ class LabelColumn:
         return tuple(map(number_text, self.values or ())) if self.names is None else self.names
 
     def position(self, label: str) -> int | None:
-        """Position of a label in `values`; a number may have another form: +1, 1.0 or true."""
-        texts = self.texts
+        """Position of a label in `values`; it may have another form: +1, 1.0, true or TRUE."""
+        texts, is_truth = self.texts, self.names == ("false", "true")
         if label not in texts:
             try:
-                label = number_text(float({"false": 0, "true": 1}.get(label, label)))
+                number = float({"false": 0, "true": 1}.get(label.lower(), label))
             except ValueError:
                 return None
+            label = {0.0: "false", 1.0: "true"}.get(number, "") if is_truth else number_text(number)
         return texts.index(label) if label in texts else None
 
     def to_report(self) -> dict[str, Any]:

@@ -213,6 +213,15 @@ def test_a_wrong_file_is_one_error(run, places, tmp_path, monkeypatch):
         assert message in run(*train).error
 
 
+@pytest.mark.parametrize("label", ["TRUE", "True", "true", "1"])
+def test_class_weights_name_booleans_as_files_do(run, tmp_path, label):
+    table = tmp_path / "a.csv"
+    table.write_text("x,label\n1,TRUE\n2,FALSE\n3,TRUE\n4,FALSE\n")
+    train = ("train", table, "--model", tmp_path / "m", "--class-weight")
+    assert run(*train, f"{label}=5").code == 0
+    assert "names label '2'" in run(*train, "2=5", "--overwrite").stderr
+
+
 def test_class_weights_are_given_by_the_names_of_labels(run, places, tmp_path):
     source = tmp_path / "text.tsv"
     source.write_text("spam\tbuy this\nham\tgood day\n" * 20)

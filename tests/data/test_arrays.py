@@ -119,7 +119,7 @@ def test_wrong_arrays_are_named():
         (np.ones((2, 2)), [1, 2], {"sample_weight": [1]}, r"sample_weight has shape \(1,\)"),
         (np.ones((2, 2)), [1, 2], {"sample_weight": [1, -1]}, "row 1 has weight -1"),
         (np.ones((2, 2)), [1, 2], {"sample_weight": [0, 0]}, "no rows of weight above 0"),
-        (np.ones((0, 2)), [], {}, "no rows of weight above 0"),
+        (np.ones((0, 2)), [], {}, "the arrays have no rows;"),
         (np.array([["a", "b"]]), [1], {}, "it must hold real numbers"),
         (np.ones((1, 1)) * 1j, [1], {}, "it must hold real numbers"),
         (np.ones((2, 2)), ["a", None], {}, "both texts and other things"),

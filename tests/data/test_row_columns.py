@@ -175,3 +175,27 @@ def test_labels_of_another_shape_than_the_rows_are_refused(comments, shape):
     for frame in (comments, dd.from_pandas(comments, 1)):
         with pytest.raises(InputError, match="y has shape "):
             train((frame[["title", "body"]], np.zeros(shape)))
+
+
+# --- names and numbers of columns
+
+
+def test_a_number_that_is_a_name_is_the_name_everywhere():
+    frame = pd.DataFrame({3: ["no", "no", "yes"] * 20, 0: np.arange(60.0), 2: [0, 1] * 30})
+    model = train(frame, label=3, ignore=[2]).model
+    assert model.label_columns[0].texts == ("no", "yes")
+    assert [each["name"] for each in model.feature_space.plain["columns"]] == ["0"]
+    assert evaluate(model, frame, label=3) | {"seconds": 0} == evaluate(model, frame) | {
+        "seconds": 0
+    }
+    by_place = train(frame[[0, 2, 3]].rename(columns=str), label=1).model  # no column is called 1
+    assert by_place.label_columns[0].texts == ("0", "1")
+
+
+def test_a_list_of_dicts_may_have_its_labels_beside_it():
+    rows = [{"id": 2**63 + n % 3, "x": float(n)} for n in range(60)]
+    labels = [n % 3 == 0 for n in range(60)]
+    model = train((rows, labels), categories=["id"], step_size=0.1).model
+    expected = train((pd.DataFrame(rows), labels), categories=["id"], step_size=0.1).model
+    assert model.digest == expected.digest
+    assert evaluate(model, (rows, labels))["unseen"] == 0

@@ -319,14 +319,14 @@ def make_source(data: Any) -> Source:
     if is_dask(X):
         matrix = BlockedMatrix(X)
         return DaskMatrixSource(matrix, matrix.gather(y, "y"), matrix.gather(weights, "weights"))
+    if isinstance(X, list) and X and all(isinstance(row, dict) for row in X):
+        X = to_table(X, FrameSource.name)
     if is_pair(data) and are_texts(X):
         return FrameSource(*labelled_texts(X, y, weights))
     if is_frame(X):
         return FrameSource(*((X,) if y is None else labelled_table(X, y, weights)))
     if is_pair(data) or scipy.sparse.issparse(X) or len(getattr(X, "shape", ())) == 2:
         return MatrixSource(X, y, weights)
-    if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
-        return FrameSource(to_table(data, FrameSource.name))
     paths = data if isinstance(data, list | tuple) else [data]
     if all(isinstance(path, str | os.PathLike) for path in paths):
         return FileSource(data)
@@ -338,9 +338,10 @@ def is_raw(data: Any) -> bool:
     if isinstance(data, str | os.PathLike):
         return _is_raw_path(local_path(data))
     if is_pair(data):
-        if are_texts(data[0]):
+        X = data[0]
+        if are_texts(X) or (isinstance(X, list) and X and isinstance(X[0], dict)):
             return True
-        data = data[0]
+        data = X
     elif isinstance(data, list | tuple):
         return bool(data) and all(isinstance(row, dict) or is_raw(row) for row in data)
     return is_frame(data) or is_dask_frame(data)

@@ -60,9 +60,15 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     A row may leave out a column, in which its cell is missing.
     """
     names = list(dict.fromkeys(chain.from_iterable(rows)))
-    cells = ([_for_arrow(row.get(name)) for row in rows] for name in names)
-    columns = [pa.array(each, from_pandas=True) for each in cells]
+    columns = [_column_of([_for_arrow(row.get(name)) for row in rows]) for name in names]
     return pa.RecordBatch.from_arrays(columns, names)
+
+
+def _column_of(cells: list[Any]) -> pa.Array:
+    try:
+        return pa.array(cells, from_pandas=True)
+    except OverflowError:  # ids of 64 bits; others raise it again
+        return pa.array(cells, pa.uint64(), from_pandas=True)
 
 
 def _for_arrow(cell: Any) -> Any:

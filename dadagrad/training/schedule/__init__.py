@@ -24,6 +24,8 @@ def resolve_config(data: Dataset, config: TrainConfig, *, on_cluster: bool) -> T
     """Return `config` with numbers for "auto"; `InputError` if `data` do not suit it."""
     if data.n_rows == 0:
         raise InputError(f"the data at {data.url} has no rows; training needs at least one")
+    if data.schema.n_features == 0:
+        raise InputError(f"the data at {data.url} has no columns of features; give at least one")
     if on_cluster and not config.update.takes_batches:
         raise InputError(
             f"update {config.update.name!r} learns row by row, which no cluster can share; train "
