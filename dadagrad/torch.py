@@ -35,6 +35,9 @@ except ModuleNotFoundError:
     ) from None
 
 
+_SETTINGS = {"lr", "preconditioner", "regularizer"}
+
+
 class AdaGrad(torch.optim.Optimizer):
     """Composite mirror descent in a preconditioner H of each parameter.
 
@@ -82,15 +85,20 @@ class AdaGrad(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters with settings of its own."""
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        if not 0.0 <= group["lr"] < float("inf"):
-            raise InputError(f"lr must be a finite number of at least 0, not {group['lr']!r}")
-        if any(parameter.is_complex() for parameter in group["params"]):
-            raise InputError(
-                "a parameter has complex numbers; give torch.view_as_real of it as the parameter"
-            )
-        group["preconditioner"] = _as_text(PRECONDITIONERS, group["preconditioner"])
-        group["regularizer"] = _as_text(REGULARIZERS, group["regularizer"])
+        try:
+            _check_group(self.param_groups[-1])
+        except (InputError, TypeError):
+            del self.param_groups[-1]
+            raise
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for group in state.get("param_groups", ()):
+            if missing := _SETTINGS - group.keys():
+                raise InputError(
+                    f"the state has groups without {min(missing)}, so it is that of another "
+                    "optimizer; give one of dadagrad.torch.AdaGrad"
+                )
+        super().__setstate__(state)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -109,7 +117,7 @@ class AdaGrad(torch.optim.Optimizer):
             preconditioner = PRECONDITIONERS.make(group["preconditioner"])
             regularizer = REGULARIZERS.make(group["regularizer"])
             for position, parameter in enumerate(group["params"]):
-                if parameter.grad is None:
+                if parameter.grad is None or not parameter.numel():
                     continue
                 gradient = _column(parameter.grad)
                 if not np.isfinite(gradient).all():
@@ -140,13 +148,37 @@ class AdaGrad(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state; it stays in float64 whatever the type of the parameters."""
-        super().load_state_dict(state_dict)
-        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        loaded: dict[str, Any] = {}  # the state after all hooks that change it
+        last = self.register_load_state_dict_pre_hook(lambda _, state: loaded.update(state))
+        first = self.register_load_state_dict_post_hook(
+            lambda optimizer: optimizer._restore(loaded), prepend=True
+        )
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            last.remove()
+            first.remove()
+
+    def _restore(self, loaded: dict[str, Any]) -> None:
+        """Take the tensors of a state, which `torch` has rounded to the type of the parameters."""
+        numbers = chain.from_iterable(group["params"] for group in loaded["param_groups"])
         parameters = chain.from_iterable(group["params"] for group in self.param_groups)
         for number, parameter in zip(numbers, parameters, strict=True):
-            if number in state_dict["state"]:
-                saved = state_dict["state"][number].items()
+            if number in loaded["state"]:
+                saved = loaded["state"][number].items()
                 self.state[parameter] = {name: tensor.cpu().clone() for name, tensor in saved}
+
+
+def _check_group(group: dict[str, Any]) -> None:
+    """Raise `InputError` for wrong settings, and write those that are objects as texts."""
+    if not 0.0 <= group["lr"] < float("inf"):
+        raise InputError(f"lr must be a finite number of at least 0, not {group['lr']!r}")
+    if any(parameter.is_complex() for parameter in group["params"]):
+        raise InputError(
+            "a parameter has complex numbers; give torch.view_as_real of it as the parameter"
+        )
+    group["preconditioner"] = _as_text(PRECONDITIONERS, group["preconditioner"])
+    group["regularizer"] = _as_text(REGULARIZERS, group["regularizer"])
 
 
 def _column(tensor: Any) -> Array:

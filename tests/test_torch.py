@@ -87,6 +87,40 @@ def test_a_resumed_run_has_the_same_bits(name):
     assert all(torch.equal(*pair) for pair in zip(whole, halves, strict=True))
 
 
+def test_hooks_change_the_state_that_is_loaded():
+    parameter = make_parameter(dtype=torch.float32)
+    optimizer = AdaGrad([parameter])
+    descend(optimizer, [parameter], range(3))
+    saved, seen = optimizer.state_dict(), []
+    doubled = saved | {"state": {0: {"squares": 2.0 * saved["state"][0]["squares"]}}}
+    optimizer.register_load_state_dict_pre_hook(lambda _, state: doubled)
+    optimizer.register_load_state_dict_post_hook(lambda each: seen.append(each.state[parameter]))
+    optimizer.load_state_dict(saved)
+    assert torch.equal(seen[0]["squares"], doubled["state"][0]["squares"])
+    assert seen[0]["squares"].dtype == torch.float64
+
+
+def test_the_state_of_another_optimizer_is_refused():
+    parameter = make_parameter()
+    with pytest.raises(InputError, match=r"groups without preconditioner.* of another optimizer"):
+        AdaGrad([parameter]).load_state_dict(torch.optim.Adagrad([parameter]).state_dict())
+
+
+@pytest.mark.parametrize("wrong", [{"lr": -1.0}, {"lr": "0.1"}, {"preconditioner": "fulll"}])
+def test_a_group_that_is_refused_is_not_trained(wrong):
+    optimizer = AdaGrad([make_parameter()])
+    with pytest.raises((InputError, TypeError)):
+        optimizer.add_param_group({"params": [make_parameter()], **wrong})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_a_parameter_without_elements_stays_as_it_is():
+    nothing, some = make_parameter((0, 3)), make_parameter()
+    optimizer = AdaGrad([nothing, some], preconditioner="full")
+    descend(optimizer, [nothing, some], range(2))
+    assert not torch.equal(some, make_parameter())
+
+
 def test_groups_have_preconditioners_of_their_own():
     first, second = make_parameter(), make_parameter()
     optimizer = AdaGrad(
