@@ -103,7 +103,7 @@ NEEDED = {
     "a number": (("low", "high"), (math.nan, "none")),
 }
 REFUSED = [
-    ({"loss": "hing"}, "loss 'hing' is not known; choose one of hinge, "),
+    ({"loss": "hing"}, "loss 'hing' is not known; did you mean 'hinge'"),
     ({"update": "adam"}, "update 'adam' is not known; choose one of dual-averaging, "),
     ({"accumulate": "both"}, "accumulate 'both' is not known; choose one of batch, row"),
     ({"low": 0.5}, r"the box \[0.5, inf\] does not contain 0"),

@@ -160,7 +160,10 @@ def test_correlated_features_need_more_than_a_diagonal():
     ("settings", "message"),
     [
         ({"lr": -1.0}, "lr must be a finite number of at least 0, not -1.0"),
-        ({"preconditioner": "sketchy"}, "preconditioner 'sketchy' is not known; choose one of"),
+        (
+            {"preconditioner": "sketchy"},
+            "preconditioner 'sketchy' is not known; did you mean 'sketch'",
+        ),
         ({"regularizer": "l1-ball"}, "regularizer 'l1-ball' needs radius"),
     ],
 )

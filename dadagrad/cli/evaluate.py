@@ -11,7 +11,7 @@ import click
 import dadagrad
 from dadagrad.cli.display import Display, print_facts, size_text
 from dadagrad.cli.ingest import RAW, reading_options
-from dadagrad.cli.options import COUNT, GroupedCommand, grouped, output_options
+from dadagrad.cli.options import COUNT, GroupedCommand, grouped, output_options, place_argument
 from dadagrad.data.reading.options import FREE, OPTIONS
 from dadagrad.summary import counted, duration
 
@@ -20,8 +20,8 @@ _FIXED = set(OPTIONS) - FREE - {"text_column"} | {"no_labels", "keep_names"}
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("model")
-@click.argument("data", nargs=-1, required=True)
+@place_argument("model")
+@place_argument("data", nargs=-1, required=True)
 @reading_options(group=RAW, without=_FIXED | {"id"})
 @output_options
 def evaluate(model: str, data: tuple[str, ...], reading: dict[str, Any], display: Display) -> None:
@@ -48,8 +48,8 @@ def evaluate(model: str, data: tuple[str, ...], reading: dict[str, Any], display
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("model")
-@click.argument("data", nargs=-1, required=True)
+@place_argument("model")
+@place_argument("data", nargs=-1, required=True)
 @grouped("Common")(
     "--out",
     required=True,
@@ -100,7 +100,7 @@ def predict(
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("run", metavar="MODEL|CHECKPOINTS")
+@place_argument("run", metavar="MODEL|CHECKPOINTS")
 @grouped("Common")(
     "--out",
     required=True,
@@ -154,7 +154,7 @@ def report(
 
 
 @click.command()
-@click.argument("model")
+@place_argument("model")
 @click.option(
     "--format",
     "format_",
@@ -162,7 +162,7 @@ def report(
     help="Format of the file. sklearn, onnx, csv, parquet, npz or card; the default is that of the "
     "suffix, which is .skops, .onnx, .csv, .parquet, .npz or .md.",
 )
-@click.option(
+@grouped("Common")(
     "--out", required=True, metavar="URL", help="File or URL to write. - is standard output."
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")

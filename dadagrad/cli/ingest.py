@@ -17,6 +17,7 @@ from dadagrad.cli.options import (
     check_one_of,
     grouped,
     output_options,
+    place_argument,
     setting_option,
 )
 from dadagrad.data.reading.options import OPTIONS
@@ -90,7 +91,7 @@ common, rows, parallel, output = map(grouped, ("Common", "Rows", "Parallel", "Ou
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@place_argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @common("--out", required=True, metavar="URL", help="URL of the dataset to write.")
 @common(
     "--like",

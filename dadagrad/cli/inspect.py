@@ -9,7 +9,7 @@ import click
 
 import dadagrad
 from dadagrad.cli.display import Display, number, output_width, print_facts, print_json, size_text
-from dadagrad.cli.options import output_options
+from dadagrad.cli.options import output_options, place_argument
 from dadagrad.errors import CorruptionError, DadagradError, InputError
 from dadagrad.storage.documents import Content, content_at
 from dadagrad.storage.store import Storage
@@ -17,7 +17,7 @@ from dadagrad.summary import counted, listed, printable, side_by_side, urls_text
 
 
 @click.command()
-@click.argument("url", metavar="MODEL|DATA|CHECKPOINTS")
+@place_argument("url", metavar="MODEL|DATA|CHECKPOINTS")
 @click.option(
     "--top",
     type=click.IntRange(0),

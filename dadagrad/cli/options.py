@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from itertools import chain
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from dadagrad.cli.display import Display
 from dadagrad.cli.failures import MEGABYTES, check_memory
@@ -35,6 +36,24 @@ NAME_WIDTH = 26
 _WHOLE_HELP = "dadagrad.whole_help"
 
 
+class Place(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
+    """A path or URL, which the shell completes with names of files."""
+
+    name = "text"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+_OF_PLACES = ("URL", "FILE", "DATA")
+"""Words in the metavars of options that name places."""
+
+place_argument = partial(click.argument, type=Place())
+"""Return ``click.argument`` for paths or URLs."""
+
+
 class GroupedOption(click.Option):
     """Option that is shown under a heading; ``--help-all`` alone shows one of research.
 
@@ -49,6 +68,9 @@ class GroupedOption(click.Option):
         shown_default: str = "",
         **keywords: Any,
     ) -> None:
+        metavar = keywords.get("metavar") or ""
+        if "type" not in keywords and any(word in metavar for word in _OF_PLACES):
+            keywords["type"] = Place()
         super().__init__(*args, **keywords)
         self.group = group
         self.research = research
@@ -154,6 +176,16 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]  # not generic bef
             return self._kind.parse(self.name, value) if isinstance(value, str) else value
         except InputError as error:
             self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        names: Iterable[str] = ()
+        if isinstance(self._kind, Registered):
+            names = self._kind.registry
+        elif isinstance(self._kind, Choice):
+            names = self._kind.words or self._kind.names
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def setting_options(*without: str) -> Callable[[Command], Command]:

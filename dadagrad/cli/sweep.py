@@ -18,6 +18,7 @@ from dadagrad.cli.ingest import RAW, open_data, reading_options
 from dadagrad.cli.options import (
     GroupedCommand,
     grouped,
+    place_argument,
     resource_options,
     setting_options,
     share_or_url,
@@ -45,7 +46,7 @@ _LEAST = ("rows", "progressive_loss", "progressive_error", "holdout_loss")
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("data", nargs=-1, required=True)
+@place_argument("data", nargs=-1, required=True)
 @common("--model", required=True, metavar="URL", help="Where to save the best model.")
 @common(
     "--loss",

@@ -18,6 +18,7 @@ from dadagrad.cli.options import (
     SettingType,
     check_one_of,
     grouped,
+    place_argument,
     resource_options,
     setting_options,
     share_or_url,
@@ -41,7 +42,7 @@ overwrite_option = output("--overwrite", is_flag=True, help="Replace an existing
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("data", nargs=-1, required=True)
+@place_argument("data", nargs=-1, required=True)
 @common("--model", metavar="URL", help="Where to save the model. Required unless --dry-run.")
 @common(
     "--holdout",
@@ -210,7 +211,7 @@ def _check_checkpoint_options(
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("checkpoints")
+@place_argument("checkpoints")
 @common("--model", metavar="URL", help="Where to save the model.", shown_default="as in train")
 @common(
     "--data",

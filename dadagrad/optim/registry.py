@@ -24,7 +24,7 @@ from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 import numpy as np
 
-from dadagrad.errors import InputError
+from dadagrad.errors import InputError, nearest
 from dadagrad.settings import Choice, Number, plain_number
 
 T = TypeVar("T")
@@ -97,10 +97,10 @@ class Registry(dict[str, type[T]]):
             raise InputError(f"{self.kind} must be {words}, not {value!r}")
         name, _, text = value.partition(":")
         if name not in self:
-            raise InputError(
-                f"{self.kind} {name!r} is not known; choose one of {', '.join(self)}"
-                + (f", or give {own}" if self.takes_own else "")
-            )
+            choices = f"choose one of {', '.join(self)}" + f", or give {own}" * self.takes_own
+            # A capital is that of a user's class, of which a checkpoint has the name alone.
+            remedy = nearest(name, self, choices) if name.islower() else choices
+            raise InputError(f"{self.kind} {name!r} is not known; {remedy}")
         return self._parse(name, text)
 
     def _parse(self, name: str, text: str) -> T:

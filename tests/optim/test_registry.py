@@ -72,7 +72,7 @@ def test_text_keeps_every_digit_of_the_parameters(value):
 
 def test_refused_text_is_told_from_what_was_needed():
     for registry, text, message in (
-        (LOSSES, "hinged", "loss 'hinged' is not known; choose one of hinge, squared-hinge"),
+        (LOSSES, "hinged", "loss 'hinged' is not known; did you mean 'hinge'"),
         (LOSSES, "hinge:width=2", "loss 'hinge' has no parameter 'width'; its parameters: none"),
         (LOSSES, "huber:width=wide", "width of huber must be a finite number above 0, not 'wide'"),
         (LOSSES, "quantile:q=1", "q of quantile must be below 1, not 1.0"),
