@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import has_magic
 from typing import TypeVar, cast
 
 from dadagrad.errors import InputError, MissingKey, StorageError
@@ -20,6 +21,10 @@ T = TypeVar("T")
 
 BUFFER_BYTES = 1 << 18
 """Bytes of a request to a store at least, for a part of an object."""
+
+
+_N_HOST = 2
+"""Place of the bucket or host among the names of a URL."""
 
 
 def is_url(path: str) -> bool:
@@ -90,12 +95,15 @@ def readable_file(path: str) -> Iterator[None]:
 def list_objects(url: str) -> list[str]:
     """URLs of the objects in a folder, or of those that fit a glob, sorted.
 
-    A ``*`` stands for a part of one name. A folder has its own objects, or where it has none those
-    of its folders; names that begin with ``.`` or ``_``, the notes of writers, are left out. A web
-    server that lists nothing has none.
+    A glob is one of `glob.glob`: ``**`` stands for any folders, and names that begin with ``.`` are
+    given with the dot. A folder has its own objects, or where it has none those of its folders;
+    names that begin with ``.`` or ``_``, the notes of writers, are left out. A web server that
+    lists nothing has none.
     """
     names = url.rstrip("/").split("/")
-    n_fixed = next((n for n, name in enumerate(names) if "*" in name), len(names))
+    n_fixed = next((n for n, name in enumerate(names) if has_magic(name)), len(names))
+    if n_fixed <= _N_HOST:
+        raise InputError(f"{url} has a glob in place of a bucket; name the bucket")
     folder, pattern = "/".join(names[:n_fixed]), names[n_fixed:]
     keys = [key.split("/") for key in Storage(folder).list_if_possible()]
     keys = [key for key in keys if _fits(key, pattern)] if pattern else _of_folder(keys)
@@ -103,7 +111,14 @@ def list_objects(url: str) -> list[str]:
 
 
 def _fits(key: list[str], pattern: list[str]) -> bool:
-    return len(key) == len(pattern) and all(map(fnmatchcase, key, pattern))
+    if not key or not pattern:
+        return not key and all(name == "**" for name in pattern)
+    is_hidden, is_deep = key[0].startswith("."), pattern[0] == "**"
+    if is_deep and _fits(key, pattern[1:]):
+        return True
+    if is_hidden and not pattern[0].startswith("."):
+        return False
+    return fnmatchcase(key[0], pattern[0]) and _fits(key[1:], pattern if is_deep else pattern[1:])
 
 
 def _of_folder(keys: list[list[str]]) -> list[list[str]]:

@@ -19,6 +19,7 @@ from helpers.servers import BUCKET, moto_server, web_server
 import dadagrad
 from dadagrad import InputError, StorageError
 from dadagrad.data.ingest import readers, sources
+from dadagrad.data.reading.names import expand
 from dadagrad.storage.store import Storage
 
 FRAME = pandas.DataFrame(
@@ -69,6 +70,36 @@ def test_a_model_has_the_bits_of_the_same_files_here(folder, url, name):
     assert model.digest == dadagrad.train([f"{url}/{name}"], **options_of(name)).model.digest
     here, there = (dadagrad.evaluate(model, f"{place}/{name}") for place in (folder, url))
     assert here | {"seconds": 0} == there | {"seconds": 0}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["*.csv", "**/*.csv", "**", "[d]/*.csv", "*/[b].csv", "?/*.csv", ".*.csv", "d/**/c.csv", "*/*"],
+)
+def test_a_glob_has_the_files_that_it_has_here(tmp_path, pattern):
+    for name in (
+        "a.csv",
+        "d/b.csv",
+        "d/e/c.csv",
+        ".hid.csv",
+        "_SUCC.csv",
+        ".f/g.csv",
+        "d/x[1].csv",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a")
+    url = upload(tmp_path, f"memory://globs-{tmp_path.name}")
+    here = [name.removeprefix(f"{tmp_path}/") for name in expand(f"{tmp_path}/{pattern}")]
+    assert [name.removeprefix(f"{url}/") for name in expand(f"{url}/{pattern}")] == here
+
+
+def test_a_glob_that_cannot_be_listed_is_named():
+    with pytest.raises(InputError, match="a web server does not list its files; name each"):
+        expand("http://127.0.0.1:1/rows/*.csv")
+    with pytest.raises(InputError, match="glob in place of a bucket"):
+        expand("memory://row*/a.csv")
+    with pytest.raises(InputError, match="credentials or a query"):
+        expand("http://127.0.0.1:1/rows/a.csv?token=1")
 
 
 def test_a_folder_has_the_files_that_it_has_here(folder, tmp_path):

@@ -38,6 +38,7 @@ _SVMLIGHT_LINE = re.compile(
     r"\s*([-+.\deE]+(,[-+.\deE]+)*|qid:\d+|\d+:[-+.\deE]+)"
     r"(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)*\s*(#.*)?"
 )
+_QUERY = re.compile(r"\?[^/]*=")
 _VW_LINE = re.compile(r"\s*([-+.\deE]+\s+){0,3}('?\S+)?\s*\|.*")
 
 
@@ -94,14 +95,18 @@ def _files_in(folder: str) -> list[str]:
 
 def _objects_at(url: str) -> list[str]:
     """The object at a URL; those in it if it is a folder, or those that fit it if it is a glob."""
-    if _is_zarr(url) or (names_format(url) and is_file(url)):
+    is_glob, is_web = glob.has_magic(url), url.startswith(("http://", "https://"))
+    may_exist = "?" not in url or is_web or _QUERY.search(url)  # a query is refused
+    if is_web and "*" in url:
+        raise InputError(f"{url} is a glob, and a web server does not list its files; name each")
+    if may_exist and (_is_zarr(url) or (names_format(url) and is_file(url))):
         return [url]
-    return list_objects(url) or ([url] if is_file(url) else [])
+    return list_objects(url) or ([url] if not is_glob and is_file(url) else [])
 
 
 def _is_zarr(url: str) -> bool:
     storage = Storage(url)  # refuses credentials in a URL
-    may_be_zarr = "*" not in url and not names_format(url)
+    may_be_zarr = not glob.has_magic(url) and not names_format(url)
     return url.rstrip("/").endswith(".zarr") or (may_be_zarr and storage.exists("zarr.json"))
 
 
