@@ -339,6 +339,20 @@ def test_columns_that_are_missing_in_a_block_are_missing_cells():
     assert "b is missing" in names.values()
 
 
+def test_tasks_that_run_on_after_an_error_leave_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    X = np.random.default_rng(0).normal(size=(20_000, 30)).astype(np.float32)
+    y = X[:, 0] > 0
+    X[700, 3] = np.nan
+    blocks = da.from_array(X, chunks=(500, 30)), da.from_array(y, chunks=500)
+    with local_cluster(2, threads_per_worker=1, processes=False) as cluster, Client(cluster) as c:
+        for _ in range(4):
+            with pytest.raises(InputError, match="block 1: row 200, feature 3 is nan"):
+                dadagrad.train(blocks, client=c)
+            assert not list(tmp_path.glob("dadagrad-*"))
+    assert not list(tmp_path.glob("dadagrad-*"))
+
+
 def test_a_cluster_trains_on_tables_as_one_machine_does(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()

@@ -10,9 +10,10 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import get_ident
 from typing import Any
 from uuid import uuid4
 
@@ -26,6 +27,11 @@ from dadagrad.storage.store import Storage
 
 CHECK_SECONDS = 1.0
 """Time to wait for a result before the state of the cluster is checked."""
+
+SETTLE_SECONDS, SETTLE_PAUSE = 15.0, 0.1
+"""Time for tasks to end after an error, and between two looks at them."""
+
+_busy_threads: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -58,15 +64,25 @@ class WorkerPool:
             for arguments in zip(*items, strict=False):
                 pending.append(self._submit(function, *arguments))
                 if len(pending) >= self._max_pending:
-                    yield self._result(pending.popleft())
+                    yield self._first_result(pending)
             while pending:
-                yield self._result(pending.popleft())
-        finally:
+                yield self._first_result(pending)
+        except BaseException:
             for future in pending:
                 future.cancel()
+            self._settle()
+            raise
+
+    def _first_result(self, pending: deque[Any]) -> Any:
+        result = self._result(pending[0])
+        pending.popleft()
+        return result
 
     def _result(self, future: Any) -> Any:
         return future.result()
+
+    def _settle(self) -> None:
+        """Wait for tasks that run on after they were cancelled."""
 
 
 class ClusterPool(WorkerPool):
@@ -99,6 +115,13 @@ class ClusterPool(WorkerPool):
             self._check()
         return waiting.result()
 
+    def _settle(self) -> None:
+        # Whatever a task still writes would stay: what was written is removed next.
+        loop = self._client.loop.asyncio_loop
+        with suppress(Exception):  # the cluster may be lost
+            settling = self._client.run(_until_idle, asynchronous=True)
+            wait([asyncio.run_coroutine_threadsafe(settling, loop)], timeout=2 * SETTLE_SECONDS)
+
 
 def _cluster_lost(reason: str) -> DadagradError:
     return DadagradError(f"{reason}; when the cluster is back, start again")
@@ -113,8 +136,20 @@ def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:
     """Apply a function on a Dask worker, whose address goes into an error."""
     from dadagrad.clusters import naming_worker
 
-    with naming_worker():
-        return function(*arguments)
+    _busy_threads.add(get_ident())
+    try:
+        with naming_worker():
+            return function(*arguments)
+    finally:
+        _busy_threads.discard(get_ident())
+
+
+async def _until_idle() -> None:
+    """Wait, on a Dask worker, until none of its threads runs a task of `_on_worker`."""
+    for _ in range(round(SETTLE_SECONDS / SETTLE_PAUSE)):
+        await asyncio.sleep(SETTLE_PAUSE)  # first, for tasks that begin before they are cancelled
+        if not _busy_threads:
+            break
 
 
 @contextmanager
