@@ -135,7 +135,8 @@ def _alternatives(report: Mapping[str, Any]) -> list[str]:
 def _settings_text(report: Mapping[str, Any], auto: bool) -> str:
     texts = []
     if report["step_size"] is not None:
-        texts.append(f"step size {report['step_size']:.4g}{' (auto)' * auto}")
+        average = " of averaged weights" * report.get("average", False)
+        texts.append(f"step size {report['step_size']:.4g}{average}{' (auto)' * auto}")
     texts.append(counted(report["passes"], "pass"))
     if report["batch_size"] > 1:
         texts.append(f"batches of {counted(report['batch_size'], 'row')}")

@@ -18,9 +18,10 @@ def is_dask(data: object) -> bool:
 
 
 def is_dask_frame(data: object) -> bool:
-    return (
-        is_dask(data) and hasattr(data, "columns") and isinstance(getattr(data, "ndim", None), int)
-    )
+    """Return True for a dask data frame; of a Delayed, any attribute is another one."""
+    n_dimensions = getattr(data, "ndim", None)
+    is_table = isinstance(n_dimensions, int) and n_dimensions == 2
+    return is_dask(data) and hasattr(data, "columns") and is_table
 
 
 class BlockedMatrix:

@@ -250,5 +250,12 @@ def _diagnose(error: Exception, action: str, scheme: str) -> tuple[type[StorageE
         return StorageError, f"{os.strerror(number)}{hint}"
     if re.search("Range request not supported|non-partial response", text):
         return StorageError, "the server sends whole files only; copy the data to another place"
+    if "Content-Length Header missing" in text:
+        return StorageError, "the server does not tell its length; copy the data to another place"
+    if scheme == "s3" and re.search("status code: 400|without LOCATION", text):
+        return StorageError, (
+            f"{first_line(error).rstrip(' :')}; check AWS_REGION, AWS_ENDPOINT_URL, and whether "
+            "AWS_SESSION_TOKEN has expired"
+        )
     endpoint = " and AWS_ENDPOINT_URL" * (scheme == "s3")
     return StorageError, f"{first_line(error).rstrip(' :')}; check the URL{endpoint}"

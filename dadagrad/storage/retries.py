@@ -133,8 +133,9 @@ class RetryPolicy:
             number = int(status[2])
             passes = number in (408, 429) or (number >= 500 and number not in (501, 505))
             return f"the store answers {status[1].strip()}" if passes else None, "try again later"
-        if "HTTP error" not in first_line(error):
-            return None, ""
+        line = first_line(error)
+        if not re.search("(?<!Generic )HTTP error", line) or "following redirect" in line:
+            return None, ""  # which comes again
         if lacks_credentials(error):
             return "no credentials found", ""
         endpoint = " and AWS_ENDPOINT_URL" * self._name.startswith("s3:")

@@ -26,6 +26,9 @@ _Sample: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 MAX_SCORE = 50.0
 HALVINGS = 45  # of an interval of scores: to a rounding of its length
 
+MANY_CLASSES = 100
+"""Numbers among the labels of classes, more of which are likely to be a quantity."""
+
 MIN_ROWS, MIN_PARTITIONS = 4_096, 4
 """Rows whose labels are read at least where nothing counts them, and partitions that have them."""
 
@@ -112,9 +115,8 @@ def worse_than_constant(
     if not (far or all(reached[name] > constant[name] for name in names)):
         return None
     config, remedies = problem.config, ["check the labels and the order of the rows"]
-    labels = problem.label_columns[0]
-    if problem.task == "multiclass" and labels.names is None and len(labels.values or ()) > 20:
-        remedies.append("choose a loss for numbers, such as squared, if the label is one")
+    if problem.loss.classifies and problem.loss.link != "logit":
+        remedies.insert(0, name_options("try --loss logistic"))
     if config.update.has_step_size:
         remedies.append("try smaller step sizes")
     if not config.scale_columns:
@@ -156,14 +158,21 @@ def _of_histogram(problem: Problem, histogram: Histogram) -> dict[str, float]:
 
 
 def warn_of_rows(problem: Problem, rows: Rows, *, is_temporary: bool) -> None:
-    """Warn if rows are sorted by label, or if they have queries and several classes.
+    """Warn of rows sorted by label, of queries and several classes, and of very many classes.
 
-    Such classes are likely to be grades. A dataset that `is_temporary` cannot be written again.
+    Classes beside queries are likely to be grades. A dataset that `is_temporary` cannot be written
+    again.
     """
     if rows.queries is not None and problem.task == "multiclass":
         logger.warning(
             "the rows have queries, and the loss learns the labels as classes, not the order of "
             "the rows of a query; the ranking loss learns that"
+        )
+    column, n_values = problem.label_columns[0], len(problem.classes)
+    if problem.task == "multiclass" and column.names is None and n_values > MANY_CLASSES:
+        logger.warning(
+            f"the label has {n_values:,} different numbers, and each is a class; if it is a "
+            "quantity, choose a loss for numbers, such as squared"
         )
     labels = rows.labels[:, 0]
     if rows.weights is not None:  # those of a partition that is skipped are all 0

@@ -222,6 +222,7 @@ def make_report(
         "features": problem.n_features,
         "outputs": problem.n_targets,
         "step_size": settings[best]["step_size"],
+        "average": problem.config.average is True,
         "batch_size": problem.config.batch_size,
         "streams": problem.config.n_streams,
         "skipped": n_skipped(data),

@@ -72,8 +72,8 @@ def test_a_run_ends_in_time_if_its_cluster_does_not_come_back(loss, cluster, dat
         at.train(cluster, data, callbacks=[Dashboard()])  # the scheduler shows the run, too
     assert at.since < seconds
     at.join()
-    advice = "when the cluster is back, go on from the last checkpoint with `dadagrad resume`"
-    assert re.match(f"{message}.*; {advice}$", str(caught.value))
+    advice = "when the cluster is back, go on from the last checkpoint with `dadagrad resume`, if"
+    assert re.match(f"{message}.*; {advice} the run has some", str(caught.value))
     warning = "the cluster has had no worker; waiting up to 1 seconds for some"
     assert (warning in caplog.text) == (loss is kill_workers)
     if loss is not kill_workers:
@@ -141,7 +141,8 @@ class TestCommandLine:
         cluster.scheduler.kill()
         assert self.refusal(run) == (
             "dadagrad: error: the connection to the scheduler was lost; when the cluster is "
-            "back, go on from the last checkpoint with `dadagrad resume`"
+            "back, go on from the last checkpoint with `dadagrad resume`, if the run has some, or "
+            "start again"
         )
         cluster.restart(2)
         options = ("--json", "--scheduler", cluster.address)

@@ -188,3 +188,14 @@ def test_the_constant_is_that_of_parts_from_all_over_the_data(
     parts = as_dataset([rows.slice(first, first + 20) for first in range(0, 200, 20)])
     report = train(parts, loss="squared", step_size=0.1).report
     assert report["constant_loss"] == pytest.approx(0.5 * np.var(rows.labels[20:]), rel=tolerance)
+
+
+def test_a_label_of_very_many_numbers_may_be_a_quantity(caplog):
+    x, prices = np.eye(300), np.arange(300.0)
+    train((x, prices), step_size=0.1)
+    assert "300 different numbers, and each is a class; if it is a quantity" in caplog.text
+    caplog.clear()
+    train((x, prices), step_size=0.1, loss="squared")
+    train((x, prices % 50), step_size=0.1)
+    train((x, prices.astype(str)), step_size=0.1)
+    assert "quantity" not in caplog.text

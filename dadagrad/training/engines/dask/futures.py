@@ -192,7 +192,8 @@ def identity(job: object) -> object:
 def run_lost(reason: str) -> TrainingError:
     """Return the error of a run that has lost its cluster."""
     return TrainingError(
-        f"{reason}; when the cluster is back, go on from the last checkpoint with `dadagrad resume`"
+        f"{reason}; when the cluster is back, go on from the last checkpoint with `dadagrad "
+        "resume`, if the run has some, or start again"
     )
 
 
