@@ -145,6 +145,7 @@ def _show_checkpoints(description: dict[str, Any]) -> None:
         "checkpoints": f"{len(description['checkpoints'])}{checked}",
         "data": urls and urls_text(urls),
         "model": notes.get("model"),
+        "loss": (description["config"] or {}).get("loss"),
         "settings": settings_text(description["config"] or {}) or None,
     }
     print_facts(facts)

@@ -1,9 +1,13 @@
 """Text files in chunks: every line exactly once, from any kind of file, damaged ones named."""
 
 import gzip
+import io
 import lzma
 import os
+import pickle
+import tarfile
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ from hypothesis import strategies as st
 from dadagrad import InputError
 from dadagrad.data.reading import files
 from dadagrad.data.reading.files import Range, place, plan_ranges, read_chunks
+from dadagrad.data.reading.names import guess_format
 from dadagrad.storage.files import SourceFile
 
 
@@ -118,3 +123,35 @@ def test_place_counts_lines_of_the_whole_file(tmp_path):
     assert str(place(str(path), b"b\nc\nd\n", 2, 0)) == f"{path}, line 2"
     assert str(place(str(path), b"c\nd\n", 4, 2)) == f"{path}, line 4"
     assert str(place("not there", b"c\nd\n", 0, 2)) == "not there, line 2"
+
+
+def archive(name):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        file.writestr(name, "a,y\n1,2\n")
+    return content.getvalue()
+
+
+def tarred():
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as file:
+        file.addfile(tarfile.TarInfo("a.csv"))
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (archive("[Content_Types].xml"), "is an Excel workbook; save its sheet as CSV"),
+        (archive("t.csv"), "is a zip archive; unpack it"),
+        (tarred(), "is a tar archive; unpack it"),
+        (pickle.dumps([1]), "is a pickle, which is not read"),
+        (b"ARROW1\0\0", "is an Arrow file; write Parquet"),
+        (b"SQLite format 3\0", "is a database of SQLite"),
+        (b"\x93NUMPY\x01\0", "is an array of NumPy"),
+    ],
+)
+def test_files_of_other_programs_are_called_by_their_names(tmp_path, content, message):
+    (tmp_path / "rows").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        guess_format(str(tmp_path / "rows"))

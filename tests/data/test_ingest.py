@@ -556,7 +556,7 @@ def test_datasets_are_joined_by_the_names_of_their_labels_or_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"label": 1, "x": 2}\n')
     with refused("cats.csv is csv and .*a.jsonl is jsonl", tmp_path / "out"):
         ingest([f"{urls[0]}.csv", str(tmp_path / "a.jsonl")], tmp_path / "out")
-    with refused("cats.csv is csv and .*cows is parquet", tmp_path / "out"):
+    with refused("cats.csv is csv and .*cows is a dataset", tmp_path / "out"):
         ingest([f"{urls[0]}.csv", urls[1]], tmp_path / "out")
     with refused("n_features is .*; it must be .* or less", tmp_path / "out"):
         ingest(f"{urls[0]}.csv", tmp_path / "out", n_features=2**63)

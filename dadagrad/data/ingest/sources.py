@@ -134,8 +134,8 @@ class FileSource(Source):
             may_differ = os.path.isdir(path) or names_format(path) not in (None, known)
             if may_differ and (other := guess_format(path)) != known:
                 raise InputError(
-                    f"{first} is {known} and {path} is {other}; files that are read together have "
-                    "one format: make a dataset of each with `dadagrad ingest` (of the second with "
+                    f"{_described_file(first, known)} and {_described_file(path, other)}; files that "
+                    "are read together have one format: make a dataset of each with `dadagrad ingest` (of the second with "
                     "--like FIRST), and give the datasets"
                 )
         return known
@@ -360,6 +360,10 @@ def _is_raw_path(path: str) -> bool:
     if not is_known or os.path.isdir(path):
         return False
     return not path.endswith((".parquet", ".pq")) or is_table(SourceFile.look_up(path))
+
+
+def _described_file(path: str, kind: Format) -> str:
+    return f"{path} is {'a dataset' if os.path.isdir(path) else kind}"
 
 
 def _no_labels(data: str) -> InputError:

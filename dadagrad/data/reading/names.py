@@ -28,11 +28,16 @@ _SUFFIXES: dict[str, Format] = {
     ".npz": "npz",
     **dict.fromkeys((".csv", ".tsv", ".tab", ".arff"), "csv"),
 }
-_FORMAT_BY_MAGIC: dict[bytes, Format] = {
-    b"PAR1": "parquet",
-    b"PK\x03\x04": "npz",
-    b"\x89HDF": "anndata",
+_FORMAT_BY_MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"\x89HDF": "anndata"}
+_ZIP, _TAR = b"PK\x03\x04", slice(257, 262)
+_OTHER_FORMATS = {
+    b"ARROW1": "an Arrow file; write Parquet, or give the table of pyarrow.feather.read_table",
+    b"\x93NUMPY": "an array of NumPy; give (X, y) in Python",
+    b"SQLite": "a database of SQLite; export a table as CSV",
+    b"\x80\x04": "a pickle, which is not read; write CSV or Parquet",
+    b"\x80\x05": "a pickle, which is not read; write CSV or Parquet",
 }
+"""Beginnings of files that are not read, and what they are."""
 _SVMLIGHT_LINE = re.compile(
     # A label, or, in rows to be predicted, a feature at once.
     r"\s*([-+.\deE]+(,[-+.\deE]+)*|qid:\d+|\d+:[-+.\deE]+)"
@@ -93,6 +98,22 @@ def _files_in(folder: str) -> list[str]:
     return files or [file for path in filter(os.path.isdir, paths) for file in _files_in(path)]
 
 
+def _other_format(head: bytes) -> str | None:
+    """The kind of a file that begins with `head` and is not read, and what to do; or None."""
+    if head[:4] == _ZIP:
+        if _first_in_zip(head).startswith(("[Content_Types]", "_rels/", "xl/", "docProps/")):
+            return "an Excel workbook; save its sheet as CSV, or give pandas.read_excel(...)"
+        return "a zip archive; unpack it, or compress each file with gzip"
+    if head[_TAR] == b"ustar":
+        return "a tar archive; unpack it"
+    return next((kind for magic, kind in _OTHER_FORMATS.items() if head.startswith(magic)), None)
+
+
+def _first_in_zip(head: bytes) -> str:
+    """Name of the first file in a zip archive, of which `head` is the beginning."""
+    return head[30:][: int.from_bytes(head[26:28], "little")].decode("utf-8", "replace")
+
+
 def _objects_at(url: str) -> list[str]:
     """The object at a URL; those in it if it is a folder, or those that fit it if it is a glob."""
     is_glob, is_web = glob.has_magic(url), url.startswith(("http://", "https://"))
@@ -129,6 +150,10 @@ def guess_format(path: str) -> Format:
     head = read_head(file)
     if head[:4] in _FORMAT_BY_MAGIC:
         return _FORMAT_BY_MAGIC[head[:4]]
+    if head[:4] == _ZIP and _first_in_zip(head).endswith(".npy"):
+        return "npz"
+    if other := _other_format(head):
+        raise InputError(f"{path} is {other}")
     lines = [line for line in head.decode("utf-8", "replace").split("\n") if line.strip()]
     first = lines[0].removesuffix("\r") if lines else ""
     if named == "csv" or "\t" in first:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dadagrad.data.blocks import MAX_NOTES, Note
+from dadagrad.data.parquet.columns import is_list
 from dadagrad.data.reading.options import Options
 from dadagrad.data.tables.cells import (
     BOOLEANS,
@@ -86,9 +87,14 @@ class BatchReader:
         """Labels of a column; rows without one are refused, and texts if it is one of several."""
         cells = self.column(name)
         if not is_value(cells.type):
+            needed = "it must be a number or a text"
+            if is_list(cells.type):
+                needed = (
+                    "several labels of a row need a column of 0 and 1 each, such as scikit-learn's "
+                    "MultiLabelBinarizer makes, and --label with the names of all"
+                )
             raise InputError(
-                f"{self.source()}: the label, column {shown(name)}, is {cells.type}; it must be "
-                "a number or a text"
+                f"{self.source()}: the label, column {shown(name)}, is {cells.type}; {needed}"
             )
         codes, texts = to_categories(cells)
         if of_several:
