@@ -133,10 +133,11 @@ class FileSource(Source):
         for path in others:
             may_differ = os.path.isdir(path) or names_format(path) not in (None, known)
             if may_differ and (other := guess_format(path)) != known:
+                kinds = f"{_described_file(first, known)} and {_described_file(path, other)}"
                 raise InputError(
-                    f"{_described_file(first, known)} and {_described_file(path, other)}; files that "
-                    "are read together have one format: make a dataset of each with `dadagrad ingest` (of the second with "
-                    "--like FIRST), and give the datasets"
+                    f"{kinds}; files that are read together have one format: make a dataset of "
+                    "each with `dadagrad ingest` (of the second with --like FIRST), and give the "
+                    "datasets"
                 )
         return known
 
