@@ -34,7 +34,7 @@ def ten_classes() -> None:
     print(f"digits, test accuracy: {model.score(X_test, y_test):.3f}")
     print(f"  step size chosen: {report['step_size']:g}")
     # Each row is predicted before the model learns from it: no test set is needed.
-    print(f"  progressive error over {model.n_iter_} passes: {report['progressive_error']:.3f}")
+    print(f"  progressive error of the first pass: {report['progressive_error']:.3f}")
 
 
 def few_of_many_features() -> None:

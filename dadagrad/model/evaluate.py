@@ -89,8 +89,9 @@ def evaluate(
         is None unless there are two classes and both occur, or several labels, up to 100: then it
         is the mean over those that occur. The auc is exact up to half a million distinct scores,
         and its error is less than 0.00002 with more; several labels share these scores. ``pr_auc``
-        is the average precision of two classes. With several labels: ``f1`` (the mean over labels)
-        and ``classes`` (precision, recall, F1, weight and auc of each label). With classes: ``f1``
+        is the average precision of two classes. With several labels: ``f1`` (the mean over labels),
+        with probabilities ``log_loss`` (likewise), and ``classes`` (precision, recall, F1, weight
+        and auc of each label). With classes: ``f1``
         (of the larger of two, else the mean over classes), ``classes`` (precision, recall, F1 and
         weight of each), ``confusion`` (weights by true and predicted class), and with probabilities
         ``log_loss`` and ``calibration_error`` (10 bins of the probability of the predicted class).

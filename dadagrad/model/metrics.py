@@ -156,12 +156,14 @@ class ClassMetrics:
 
 
 class LabelMetrics:
-    """Precision, recall, F1 and the area under the ROC curve of each of several labels.
+    """Precision, recall, F1 and the area under the ROC curve of each of several labels; log loss.
 
-    The areas are those of at most `_MAX_CONFUSION` labels, which share `MAX_SCORES` scores.
+    The areas are those of at most `_MAX_CONFUSION` labels, which share `MAX_SCORES` scores. The log
+    loss is the mean over the labels, if probabilities are known.
     """
 
     def __init__(self, model: Model) -> None:
+        self._model, self._total, self._log_loss = model, 0.0, 0.0
         self._names = [column.name for column in model.label_columns]
         self._set = np.array([(column.values or (1.0,))[-1] for column in model.label_columns])
         n_labels = len(self._names)
@@ -176,6 +178,12 @@ class LabelMetrics:
         self._sums += np.stack([weight @ (true & guess), weight @ guess, weight @ true])
         for curve, score, is_set in zip(self._curves, scores.T, true.T, strict=False):
             curve.add(score, np.where(is_set, 1.0, -1.0), weight)
+        if self._model.has_probabilities:
+            probabilities = self._model.probabilities(scores)
+            chosen = np.where(true, probabilities, 1.0 - probabilities)
+            losses = -np.log(np.clip(chosen, np.finfo(float).eps, 1.0))
+            self._log_loss += float(weight @ losses.mean(axis=1))
+            self._total += float(weight.sum())
 
     def result(self) -> dict[str, Any]:
         """Metrics as plain JSON; "f1" and "auc" are means over the labels that have them."""
@@ -191,7 +199,10 @@ class LabelMetrics:
             facts["auc"] = area
         known = [area for area in areas if area is not None]
         auc = float(np.mean(known)) if known else None
-        return {"auc": auc, "f1": float(f1.mean()), "classes": classes}
+        plain = {"auc": auc, "f1": float(f1.mean())}
+        if self._model.has_probabilities:
+            plain["log_loss"] = self._log_loss / self._total
+        return plain | {"classes": classes}
 
 
 class RegressionMetrics:

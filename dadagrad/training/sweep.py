@@ -70,6 +70,10 @@ class SweepResult:
     table: list[dict[str, Any]]
     complete: bool
 
+    def __repr__(self) -> str:
+        n_dropped = sum(entry["dropped"] for entry in self.table)
+        return f"SweepResult({len(self.table)} settings, {n_dropped} dropped, best {self.best!r})"
+
     @property
     def path(self) -> list[dict[str, Any]]:
         """The settings that were trained to the end, by the strength of their penalties."""

@@ -158,6 +158,13 @@ def test_metrics_of_labels_are_those_of_scikit_learn():
     areas = sk.roc_auc_score(labels, scores, sample_weight=weight, average=None)
     assert result["auc"] == pytest.approx(areas.mean())
     assert [facts["auc"] for facts in result["classes"].values()] == pytest.approx(areas)
+    assert "log_loss" not in result
+    logistic = make_model("multilabel", data.schema.label_columns, loss="logistic")
+    probabilities = logistic.probabilities(scores_of(logistic, data))
+    losses = [
+        sk.log_loss(labels[:, k], probabilities[:, k], sample_weight=weight) for k in range(3)
+    ]
+    assert evaluate(logistic, data)["log_loss"] == pytest.approx(np.mean(losses))
     without = make_data(labels * [1.0, 1.0, 0.0])  # a label that is not set has no area
     partly = evaluate(model, without)
     known = [facts["auc"] for facts in partly["classes"].values()]
