@@ -115,6 +115,8 @@ def worse_than_constant(
     if not (far or all(reached[name] > constant[name] for name in names)):
         return None
     config, remedies = problem.config, ["check the labels and the order of the rows"]
+    if of_preconditioner := config.preconditioner.divergence_remedy:
+        remedies.insert(0, of_preconditioner)
     if problem.loss.classifies and problem.loss.link != "logit":
         remedies.insert(0, name_options("try --loss logistic"))
     if config.update.has_step_size:

@@ -284,5 +284,7 @@ def remedy(problem: Problem) -> str:
     """Advice for a run of `problem` whose weights have diverged."""
     if not problem.config.update.has_step_size:
         return "normalise the rows"
+    if of_preconditioner := problem.config.preconditioner.divergence_remedy:
+        return of_preconditioner
     largest = problem.hyperparameters.step_size.max()
     return f"choose a step size below {largest:g}, or normalise the rows"

@@ -98,9 +98,13 @@ def choose_step_size(
         spread = threaded(pool, threads) if problem.compiled else serial
         best, average = _try(problem, grid, rows, importance, spread)
     if best is None:
+        tried = ", ".join(f"{each:g}" for each in grid)
         raise TrainingError(
-            f"step_size='auto': the weights diverge with each of {', '.join(map(str, grid))}; give "
-            "a smaller step size, or normalise the rows"
+            f"step_size='auto': the weights diverge with each of {tried}; "
+            + (
+                problem.config.preconditioner.divergence_remedy
+                or "give a smaller step size, or normalise the rows"
+            )
         )
     text = "step size %g of %s, average %s, chosen on %d rows"
     logger.info(text, best, grid, average, rows.n_rows)

@@ -232,3 +232,14 @@ def test_labels_that_are_too_large_are_named():
     data.read(0).labels[:] = 1e200
     with pytest.raises(TrainingError, match=r"label .* is 1e\+200.*; divide the labels"):
         choose(data, TrainConfig(loss="squared", batch_size=1))
+
+
+@pytest.mark.parametrize("preconditioner", ["sketch", "fd-son"])
+def test_a_sketch_that_diverges_names_what_helps(preconditioner):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 40))
+    settings = {"loss": "squared", "preconditioner": preconditioner}
+    with pytest.raises(
+        TrainingError, match="choose corrected-sketch, or a larger delta than 1e-06"
+    ):
+        train((x, x @ rng.normal(size=40)), **settings)

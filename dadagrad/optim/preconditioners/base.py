@@ -51,6 +51,11 @@ class Preconditioner(Named, ABC):
     Vectors are (n_features, n_outputs) float64. `ids` are strictly increasing row numbers.
     """
 
+    @property
+    def divergence_remedy(self) -> str:
+        """A change of the preconditioner for weights that diverge; empty if none is known."""
+        return ""
+
     @abstractmethod
     def init(self, n_features: int, n_outputs: int) -> Arrays:
         """The arrays before the first gradient."""

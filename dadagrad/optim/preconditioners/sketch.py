@@ -90,8 +90,19 @@ class _Sketched(LowRank):
         return self.solve(arrays, total, ids, arrays["products"])
 
 
+class _Uncorrected(_Sketched):
+    """Base of the sketches that forget what shrinking removes."""
+
+    @property
+    def divergence_remedy(self) -> str:
+        return (
+            f"choose corrected-sketch, or a larger delta than {self.delta:g}, which is H in the "
+            "directions that the sketch lacks"
+        )
+
+
 @register(PRECONDITIONERS, "sketch")
-class Sketch(_Sketched):
+class Sketch(_Uncorrected):
     """H = delta I + (S'S)^(1/2): ADA-FD."""
 
     delta: NonNegative = 1e-6
@@ -115,7 +126,7 @@ class CorrectedSketch(_Sketched):
 
 
 @register(PRECONDITIONERS, "fd-son")
-class SketchedNewton(_Sketched):
+class SketchedNewton(_Uncorrected):
     """H = delta I + S'S with the rows g_t / t^(1/4): FD-SON. Keeps t as ``time``."""
 
     delta: NonNegative = 1e-6
