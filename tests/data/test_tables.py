@@ -20,6 +20,7 @@ from sklearn.feature_extraction import FeatureHasher
 from dadagrad import AdaGradClassifier, InputError, evaluate, export, open_dataset, train
 from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest.ingest import ingest, read_dataset
+from dadagrad.data.tables.dates import find_order
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.model.raw import read_raw
 
@@ -401,6 +402,48 @@ def test_dates_have_parts():
     assert {"t", "t.month=1", "t.weekday=0", "t.weekday=2", "t.hour=5"} <= names
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "%m/%d/%Y",
+        "%d/%m/%Y",
+        "%d.%m.%Y",
+        "%Y/%m/%d",
+        "%-d.%-m.%Y",
+        "%-m/%-d/%Y %-H:%M",
+        "%d-%m-%Y %H:%M:%S",
+    ],
+)
+def test_dates_may_be_written_in_other_orders(tmp_path, written):
+    random = np.random.default_rng(0)
+    times = pandas.Timestamp("2023-01-01") + pandas.to_timedelta(random.integers(0, 9999, 200), "h")
+    times = times if "%H" in written or "%-H" in written else times.normalize()
+    frame = pandas.DataFrame({"on": times, "y": times.month > 6})
+    texts = frame.assign(on=times.strftime(written))
+    assert read_dataset(texts, label="y").read(0).nnz == read_dataset(frame, label="y").read(0).nnz
+    model = train(texts, label="y", step_size=0.1).model
+    assert model.feature_space.plain["columns"][0]["date_order"]
+    scores = model.decision_function(texts)
+    np.testing.assert_array_equal(scores, model.decision_function(frame))  # of any type
+    np.testing.assert_allclose(model.decision_function(texts[:9].to_dict("records")), scores[:9])
+    np.testing.assert_allclose(model.decision_function(dict(texts.iloc[0])), scores[:1])
+    write_frame(texts, tmp_path / "a.csv")
+    assert train(tmp_path / "a.csv", label="y", step_size=0.1).model.digest == model.digest
+    with pytest.raises(InputError, match="'May 5'; the first rows have dates such as"):
+        model.predict(texts[:3].assign(on="May 5"))
+
+
+def test_dates_without_a_year_of_four_digits_or_a_day_above_12_have_no_order():
+    for cells in (
+        ["05/04/24", "06/31/24"],
+        ["05/04/2024"],
+        ["13/13/2024"],
+        ["31/05/2024", "05/31/2024"],
+    ):
+        assert find_order(pa.array(cells * 40)) is None
+    assert find_order(pa.array(["05.04.2024"] * 40)) == "dmy"
+
+
 @pytest.mark.parametrize("odd", ["0000-00-00", "unknown", "-"])
 def test_a_few_odd_cells_do_not_make_dates_categories(tmp_path, odd):
     days = [f"2024-05-{1 + row % 28:02}" for row in range(100)]
@@ -416,8 +459,8 @@ def test_a_few_odd_cells_do_not_make_dates_categories(tmp_path, odd):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        (["05/31/2024", "06/01/2024"], "seems to have dates, such as '05/31/2024'"),
-        (["31.5.2024 10:00", "1.6.2024 11:00"], "seems to have dates, such as '31.5.2024 10:00'"),
+        (["05/04/2024", "06/01/2024"], "seems to have dates, such as '05/04/2024'"),
+        (["05/31/2024 1:00 PM", "06/30/2024 2:00 PM"], "seems to have dates, such as '05/31/2024"),
         (["1.5", "1.25", "x", "2.5"], "because 25 of 100 cells in the first rows are not numbers"),
         (["1.2.3", "10.0.1"], None),
         (["x", "y", "z", "2.5"], None),

@@ -30,13 +30,8 @@ _SPARE_ZEROS = r"(\.\d*[1-9])0+$|\.0*$| 00:00:00(\.0*)?$"
 WHOLE_NUMBER = r"^(-?[0-9]+)\.0$"
 """Texts of whole numbers in a column with missing ones: 3.0 is the category 3."""
 
-DAY = 86_400_000_000
-"""Microseconds of a day."""
-
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _SMALL_BYTES = 1 << 24  # of columns of texts that are joined to be read as numbers
-# Nanoseconds, as polars and pandas write them, last: they end in the year 2262.
-_TIMES = [pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +148,7 @@ def to_numbers(cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
     if not is_text(cells.type):
         numbers = pc.cast(cells, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         return numbers, np.abs(numbers) > _FLOAT32_MAX
-    texts = _trimmed(cells, "nan")
+    texts = trimmed(cells, "nan")
     try:
         numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:  # some are words, or numbers that only Python reads, such as "+1"
@@ -167,7 +162,7 @@ def to_numbers(cells: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
     return numbers, wrong
 
 
-def _trimmed(texts: pa.Array, missing: str | None) -> pa.Array:
+def trimmed(texts: pa.Array, missing: str | None) -> pa.Array:
     """Texts without white space around them, and `missing` in the place of a missing one."""
     texts = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.is_in(texts, value_set=_MISSING_CELLS), missing, texts)
@@ -244,38 +239,6 @@ def to_labels(codes: NDArray[np.int64], texts: pa.Array) -> tuple[NDArray[Any], 
         for text, number, is_exact in zip(texts.to_pylist(), numbers, exact, strict=True)
     ]
     return np.array(named, object)[codes], has_label
-
-
-def to_times(cells: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """Times of cells in microseconds, null where one is missing, and the cells without a time."""
-    if types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
-    if not is_text(cells.type):
-        wrong = np.zeros(len(cells), bool)
-        return pc.cast(cells, pa.timestamp("us"), safe=False), wrong
-    texts = _trimmed(pc.cast(cells, pa.string()), None)
-    times = _as_times(texts)
-    missing = pc.is_null(texts).to_numpy(zero_copy_only=False)
-    return times, times.is_null().to_numpy(zero_copy_only=False) & ~missing
-
-
-def _as_times(texts: pa.Array) -> pa.Array:
-    """Texts as times in microseconds, null where one is not a time."""
-    for kind in _TIMES:
-        try:
-            return pc.cast(pc.cast(texts, kind), pa.timestamp("us"), safe=False)
-        except pa.ArrowInvalid:
-            continue
-    if len(texts) == 1:
-        return pa.nulls(1, pa.timestamp("us"))
-    middle = len(texts) // 2  # halves, to find few texts among many times
-    return pa.concat_arrays([_as_times(texts.slice(0, middle)), _as_times(texts.slice(middle))])
-
-
-def to_days(times: pa.Array) -> NDArray[np.float64]:
-    """Times as days since 1970, NaN where one is missing."""
-    microseconds = pc.cast(times, pa.int64()).to_numpy(zero_copy_only=False)
-    return np.asarray(microseconds / DAY)
 
 
 def to_texts(cells: pa.Array) -> list[str]:

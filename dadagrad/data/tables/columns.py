@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from dadagrad.data.parquet.columns import is_list, is_text
-from dadagrad.data.tables.cells import (
+from dadagrad.data.tables.cells import is_date, is_number, is_value, to_matrix, to_texts
+from dadagrad.data.tables.dates import (
     DAY,
-    is_date,
-    is_number,
-    is_value,
+    EXAMPLES,
+    DateOrder,
+    find_order,
     to_days,
-    to_matrix,
-    to_texts,
     to_times,
 )
 from dadagrad.data.tables.lists import are_lists, commonest_length, kind_of_lists
@@ -68,6 +67,7 @@ class Column:
 
     A column of few whole numbers, such as an age or the code of an industry, is a "code": a number,
     and a category as well. Each `item` of a column of lists of numbers is a column ``list.item``.
+    Texts of dates have their numbers in the `date_order`.
     """
 
     name: str
@@ -76,6 +76,7 @@ class Column:
     scale: float = 1.0
     offset: float = 0.0
     item: int | None = None
+    date_order: DateOrder = ""
 
     @property
     def source(self) -> str:
@@ -204,7 +205,9 @@ def _with_offset(column: Column, cells: pa.Array, numbers: Mapping[str, _Numbers
     """`column` with the median of its first `cells` if they are far from 0 for their spread."""
     if not column.is_number or column.item is not None:
         return column
-    values = to_days(to_times(cells)[0]) if column.is_date else numbers[column.name][0]
+    values = numbers[column.name][0] if not column.is_date else None
+    if values is None:
+        values = to_days(to_times(cells, column.date_order)[0])
     center, scale = scale_of(values[np.isfinite(values)])
     return replace(column, offset=center) if abs(center) > _FAR * scale else column
 
@@ -247,8 +250,8 @@ def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -
             f"{shown(filled[0].as_py())}; give lists, as in Parquet and JSON lines (Dask makes "
             "texts unless dataframe.convert-string is False), or read words with --text-column"
         )
-    if len(filled) and _are_dates(filled):
-        return _kind_of_dates(filled)
+    if len(filled) and (order := find_order(filled)) is not None:
+        return _kind_of_dates(filled, order)
     _warn_of_categories(filled, n_words, n_numbers, f"{place}: column {shown(name)}")
     if n_numbers or not len(filled):
         return "category"
@@ -256,15 +259,6 @@ def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -
     mean_words = sum(len(text.split()) for text in texts) / len(texts)
     several = 2 * len(set(texts)) >= len(texts)
     return "text" if several and mean_words >= _WORDS_OF_TEXT else "category"
-
-
-def _are_dates(filled: pa.Array) -> bool:
-    """True if nearly all texts are times; the encoder names the first row with something else."""
-    # Texts that are no times are tried more often, so a few come first.
-    if 2 * np.count_nonzero(to_times(filled.slice(0, 20))[1]) > min(len(filled), 20):
-        return False
-    wrong = np.count_nonzero(to_times(filled)[1])
-    return bool(wrong <= _MAX_WRONG * (len(filled) - wrong))
 
 
 def _warn_of_categories(filled: pa.Array, n_words: int, n_numbers: int, place: str) -> None:
@@ -286,6 +280,9 @@ def _warn_of_categories(filled: pa.Array, n_words: int, n_numbers: int, place: s
 
 def _columns(name: str, kind: Kind, cells: pa.Array) -> list[Column]:
     """The column, or those of the items of its lists of numbers."""
+    if kind in ("day", "time"):
+        texts = _filled(cells) if is_text(cells.type) else cells
+        return [Column(name, kind, date_order=find_order(texts) or "")]
     if kind != "number" or not is_list(cells.type):
         return [Column(name, kind)]
     items = range(commonest_length(cells))
@@ -315,9 +312,9 @@ def _kind_of_numbers(numbers: NDArray[np.float64]) -> Kind:
     return "code" if few else "number"
 
 
-def _kind_of_dates(cells: pa.Array) -> Kind:
+def _kind_of_dates(cells: pa.Array, order: DateOrder = "") -> Kind:
     """Times if one of the dates has a time of day, other than midnight."""
-    microseconds = pc.cast(pc.drop_null(to_times(cells)[0]), pa.int64()).to_numpy()
+    microseconds = pc.cast(pc.drop_null(to_times(cells, order)[0]), pa.int64()).to_numpy()
     return "time" if (microseconds % DAY).any() else "day"
 
 
@@ -325,10 +322,11 @@ def column_from_json(plain: Any) -> Column:
     """The column of plain JSON; raises `InputError` if it is not one."""
     given: Any = plain if isinstance(plain, dict) else {}
     name, kind, item = (given.get(key) for key in ("name", "kind", "item"))
+    order = given.get("date_order", "")
     numbers = [given.get(key, 0.0) for key in ("center", "scale", "offset")]
-    suits = isinstance(name, str) and kind in get_args(Kind)
+    suits = isinstance(name, str) and kind in get_args(Kind) and order in EXAMPLES
     suits = suits and all(type(n) in (int, float) and np.isfinite(n) for n in numbers)
     if not suits or not (item is None or (type(item) is int and name.endswith(f".{item}"))):
         raise InputError(f"{plain!r:.80} does not describe a column of a table")
     center, scale, offset = map(float, numbers)
-    return Column(name, kind, center, scale or 1.0, offset, item)
+    return Column(name, kind, center, scale or 1.0, offset, item, order)

@@ -112,7 +112,7 @@ class TableEncoder:
             return {"format": "text"} | {name: getattr(self, name) for name in _PLAIN}
         names = (each.name for each in fields(self) if each.name != "rows")
         plain = {name: getattr(self, name) for name in names}
-        left_out = {"offset": 0.0, "item": None}.items()  # as in former versions
+        left_out = {"offset": 0.0, "item": None, "date_order": ""}.items()  # as in former versions
         plain["columns"] = [
             {key: value for key, value in asdict(each).items() if (key, value) not in left_out}
             for each in self.columns

@@ -25,13 +25,12 @@ from dadagrad.data.tables.cells import (
     Batch,
     suits,
     to_categories,
-    to_days,
     to_matrix,
     to_numbers,
     to_texts,
-    to_times,
 )
 from dadagrad.data.tables.columns import PLURALS, Column
+from dadagrad.data.tables.dates import EXAMPLES, to_days, to_times
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.lists import holds_numbers, other_length, to_items
 from dadagrad.data.tables.row_columns import RECORDED, name_at, no_column, shown
@@ -199,7 +198,7 @@ class _Encoding:
             self.coded[column.name] = self._add_category(prefix, codes, missing=False)
             self._add_numbers([column], [cells], numbers[:, None], wrong[:, None])
         else:
-            times, wrong = to_times(cells)
+            times, wrong = to_times(cells, column.date_order)
             self._add_parts_of_dates(column, times)
             self._add_numbers([column], [cells], to_days(times)[:, None], wrong[:, None])
 
@@ -237,7 +236,9 @@ class _Encoding:
             self.values.append(np.where(missing, 1, numbers).astype(np.float32))
 
     def _refuse_cells(self, column: Column, cells: pa.Array, wrong: NDArray[np.bool_]) -> None:
-        needed = "dates such as 2024-05-31" if column.is_date else "finite numbers"
+        needed = "finite numbers"
+        if column.is_date:
+            needed = f"dates such as {EXAMPLES[column.date_order]}"
 
         def problem(row: int) -> str:
             return (

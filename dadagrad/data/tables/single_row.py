@@ -23,7 +23,6 @@ from dadagrad.data.reading.options import Options
 from dadagrad.data.rows import Entries, finish_entries
 from dadagrad.data.tables.cells import (
     BOOLEANS,
-    DAY,
     MISSING,
     NOT_A_NUMBER,
     WHOLE_NUMBER,
@@ -33,6 +32,7 @@ from dadagrad.data.tables.cells import (
     is_missing,
     to_categories,
 )
+from dadagrad.data.tables.dates import DAY
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
 from dadagrad.data.tables.row_columns import no_column, shown
