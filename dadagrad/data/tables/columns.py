@@ -205,9 +205,10 @@ def _with_offset(column: Column, cells: pa.Array, numbers: Mapping[str, _Numbers
     """`column` with the median of its first `cells` if they are far from 0 for their spread."""
     if not column.is_number or column.item is not None:
         return column
-    values = numbers[column.name][0] if not column.is_date else None
-    if values is None:
+    if column.is_date:
         values = to_days(to_times(cells, column.date_order)[0])
+    else:
+        values = numbers[column.name][0]
     center, scale = scale_of(values[np.isfinite(values)])
     return replace(column, offset=center) if abs(center) > _FAR * scale else column
 
