@@ -69,10 +69,23 @@ def name_options(text: str) -> str:
     )
 
 
+_OF_OTHER_TOOLS = {
+    "target": "label", "epochs": "passes", "max_iter": "passes", "learning_rate": "step_size",
+    "lr": "step_size", "eta0": "step_size", "alpha": "l2", "random_state": "seed",
+    "n_jobs": "threads", "log_loss": "logistic", "cross_entropy": "softmax", "mse": "squared",
+    "mae": "absolute",
+}  # fmt: skip
+"""Names that other tools have for settings, options and losses."""
+
+
 def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
     """Return the question whether one of the `names` like `name` was meant, or `otherwise`."""
     names = list(names)
-    near = [each for each in names if each.strip().casefold() == name.strip().casefold()]
+    dashes = name.startswith("--")
+    known = _OF_OTHER_TOOLS.get(name.removeprefix("--").replace("-", "_"), "")
+    near = [f"--{known.replace('_', '-')}" if dashes else known]
+    near = near if near[0] in names else []
+    near = near or [each for each in names if each.strip().casefold() == name.strip().casefold()]
     near = near or difflib.get_close_matches(name, names, 3)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
 

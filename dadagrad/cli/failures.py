@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import mmap
 import os
+import re
 import signal
 import sys
 import threading
@@ -19,6 +20,7 @@ from dadagrad.errors import (
     DadagradError,
     OutOfMemory,
     lacks_memory,
+    nearest,
     on_command_line,
     origins,
     signals_to_end,
@@ -54,6 +56,9 @@ _LOST_SECONDS = 0.1
 """Time after a signal to end, after which it comes again if a library has lost its error."""
 _START_OF_A_THREAD = threading.Thread.start.__code__
 _DEATH_OF_A_THREAD = signal.SIGUSR2 if hasattr(signal, "SIGUSR2") else signal.SIGTERM
+
+
+_COMMAND = re.compile("No such command '(.*)'")
 
 
 class Failure(click.ClickException):
@@ -97,8 +102,11 @@ def failing_in_one_line() -> Iterator[None]:
         raise  # click ends quietly where the reader of the output has gone
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "dadagrad"
-        message = error.format_message().rstrip(".")
-        raise Failure(f"{message}; see `{path} --help`") from error
+        question = _question(error)
+        # The message in its form for people may have another question, by click's rules.
+        message = (error.message if question else error.format_message()).rstrip(".")
+        see = f"{question} See" if question else "see"
+        raise Failure(f"{message}; {see} `{path} --help`") from error
     except click.ClickException as error:
         raise Failure(error.format_message()) from error
     except DadagradError as error:
@@ -117,6 +125,18 @@ def failing_in_one_line() -> Iterator[None]:
             raise
         place = f"{error.filename}: " if error.filename else ""
         raise Failure(f"{place}{error.strerror}; check permissions and free space") from error
+
+
+def _question(error: click.UsageError) -> str:
+    """The question whether another option or command was meant, if one is like that given."""
+    if error.ctx is None:
+        return ""
+    command, names = error.ctx.command, list[str]()
+    if isinstance(error, click.NoSuchOption):
+        name, names = error.option_name, [each.opts[0] for each in command.params]
+    elif isinstance(command, click.Group) and (unknown := _COMMAND.search(error.message)):
+        name, names = unknown[1], command.list_commands(error.ctx)
+    return nearest(name, names, "") if names else ""
 
 
 def _address_space_was_full() -> bool:

@@ -46,6 +46,9 @@ def test_usage_errors_are_one_line_that_names_the_help(run):
     for arguments, said in (
         (["fly"], "No such command 'fly'"),
         (["--fly"], "No such option"),
+        (["trian"], "No such command 'trian'; did you mean 'train'?"),
+        (["train", "data", "--epochs", "3"], "option '--epochs'; did you mean '--passes'?"),
+        (["train", "data", "--hodlout", "3"], "'--hodlout'; did you mean '--holdout'"),
         (["train", "data"], "Missing option '--model'"),
         (["train", "data", "--model", "m", "--loss", "cubic"], "choose one of hinge"),
         (["train", "data", "--model", "m", "--passes", "two"], "passes must be a whole number"),

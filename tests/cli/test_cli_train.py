@@ -200,7 +200,10 @@ def test_a_wrong_file_is_one_error(run, places, tmp_path, monkeypatch):
     train = ("train", places.train, "--model", "m", "--config", "run.toml")
     assert "cannot read run.toml: No such file" in run(*train).error
     for text, message in (
-        ("learning_rate = 1", "run.toml: setting 'learning_rate' is not known; the settings are"),
+        (
+            "learning_rate = 1",
+            "run.toml: setting 'learning_rate' is not known; did you mean 'step_size'?",
+        ),
         ("lable = 'y'", "run.toml: setting 'lable' is not known; did you mean 'label'"),
         ("ngrams = 0", "run.toml: ngrams must be a whole number of at least 1"),
         ("no_labels = true", "run.toml: setting 'no_labels' is not known; did you mean"),
