@@ -237,7 +237,7 @@ class TrainConfig:
         values = [getattr(self, name) for name in SWEPT]
         if not any(isinstance(value, tuple) for value in values):
             return (self,)
-        combinations = product(*(each if isinstance(each, tuple) else (each,) for each in values))
+        combinations = product(*map(_values, values))
         return tuple(replace(self, **dict(zip(SWEPT, each, strict=True))) for each in combinations)
 
     @property
@@ -273,7 +273,7 @@ class TrainConfig:
             and UPDATES.is_built_in(self.update)
             and type(self.preconditioner) is Diagonal
             and (self.regularizer is None or type(self.regularizer) is ElasticBox)
-            and not (self.average is True and (self.l1 or self.l2))
+            and not (self.average is True and {*_values(self.l1), *_values(self.l2)} != {0.0})
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -368,6 +368,10 @@ def _check_algorithm(config: TrainConfig) -> None:
                 f"update {update.name!r} does not support {name}={text!r}; leave out {name}, or "
                 f"choose one of the updates {supported}"
             )
+
+
+def _values(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _check_streams(config: TrainConfig) -> None:

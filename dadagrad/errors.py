@@ -25,7 +25,8 @@ def redact(text: str) -> str:
 
 _QUOTED = re.compile(r"(`[^`]*`)")
 _OPTION = re.compile(
-    r"--(?!memory-limit|nthreads)([a-z][a-z-]*)(?: (?=skip\b|hinge\b|squared\b|svmlight\b|\d))?"
+    r"--(?!memory-limit|nthreads)([a-z][a-z-]*)"
+    r"(?: (?=skip\b|hinge\b|logistic\b|squared\b|svmlight\b|\d))?"
 )
 _FLAGS = {
     "no-labels": "no_labels=True",

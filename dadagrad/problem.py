@@ -239,13 +239,15 @@ class Problem:
         penalties = [setting.config.penalties for setting in self.settings]
         boxes = [each if isinstance(each, ElasticBox) else ElasticBox() for each in penalties]
 
+        unit = float(self.loss_factors[0]) if len(self.label_columns) == 1 else 1.0
+
         def of_groups(of_settings: list[float]) -> NDArray[np.float64]:
             return np.repeat(np.array(of_settings, np.float64), self.n_targets // self.group_width)
 
         return Hyperparameters(
             of_groups([setting.step_size for setting in self.settings]),
-            of_groups([box.l1 for box in boxes]),
-            of_groups([box.l2 for box in boxes]),
+            of_groups([box.l1 / unit for box in boxes]),
+            of_groups([box.l2 / unit for box in boxes]),
             float(boxes[0].low),
             float(boxes[0].high),
             float(delta),
@@ -290,10 +292,16 @@ class Problem:
 
     @property
     def takes_centers(self) -> bool:
-        """True if the loss has centers, and no penalty would weigh against it in another unit."""
+        """True if the loss has centers, and penalties weigh against it as without them.
+
+        Where the loss of centered labels is in another unit, so are `hyperparameters`, for one
+        label column.
+        """
         centered, config = self.loss.center(np.ones((1, 1)), np.ones(1)), self.config
-        penalized = config.l1 or config.l2 or config.regularizer
-        return centered is not None and (not penalized or bool((centered[1] == 1.0).all()))
+        if centered is None or (centered[1] == 1.0).all():
+            return centered is not None
+        has_units = self.compiled and config.regularizer is None and len(self.label_columns) == 1
+        return has_units or not (config.l1 or config.l2 or config.regularizer)
 
     def center(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
         """The (n_rows, n_label_columns) `labels` as they are learned from with `centers`."""
@@ -335,7 +343,7 @@ class Problem:
         positions = {label: column.position(label) for label in class_weight}
         unknown = [label for label, position in positions.items() if position is None]
         # A part of the data may lack a class. A label that is misspelt leaves a class without one.
-        if unknown and len(positions) - len(unknown) < len(column.texts):
+        if unknown and len(set(positions.values()) - {None}) < len(column.texts):
             raise InputError(
                 f"class_weight names label {unknown[0]!r}, which the data does not have; its "
                 f"labels are {listed(column.texts)}"

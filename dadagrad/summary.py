@@ -157,9 +157,8 @@ def metrics_text(measured: Mapping[str, Any], loss: str) -> str:
     for name, shown in (("auc", "AUC"), ("ndcg", "NDCG@10")):
         if measured.get(name) is not None:
             texts.append(f"{shown} {measured[name]:.3f}")
-    if measured.get("r2") is not None:
-        texts += [f"RMSE {significant(measured['rmse'])}"] if loss == "squared" else []
-        texts.append(f"R2 {measured['r2']:.3f}")
+    if loss == "squared" and measured.get("r2") is not None:
+        texts += [f"RMSE {significant(measured['rmse'])}", f"R2 {measured['r2']:.3f}"]
     if len(texts) < 2:
         texts.append(f"{loss} loss {significant(measured['loss'])}")
     return ", ".join(texts)

@@ -121,7 +121,8 @@ class GroupedCommand(click.Command):
                 message = re.sub(rf"(?<![\w'`/:.,(-]){name}=([^\s,;)]+)", shown, message)
                 # The first word may be a URL of that name.
                 start = r"^|" if name not in given else ""
-                inside = r"(?<![\w'/=-])" if "_" in name else r"(?<=leave )"
+                inside = r"(?<=leave out )" if name == "out" else r"(?<=leave )|(?<=leave out )"
+                inside = r"(?<![\w'/=-])" if "_" in name else inside
                 boundary = start + inside
                 message = re.sub(rf"(?:{boundary}){name}\b(?!=|://?)", option, message)
         return message

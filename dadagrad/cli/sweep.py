@@ -107,6 +107,8 @@ def sweep(
     values = {**config_file.settings, **given}
     of_file = values.pop("loss", "hinge")
     names = losses.split(",") if losses else [of_file] if isinstance(of_file, str) else of_file
+    if not names:
+        raise InputError(f"{file}: loss must have at least one name")
     other, values = split_setting(share_or_url(holdout or config_file.holdout), values)
     config = make_config(None, {**values, "loss": names[0]})
     for path in paths:

@@ -37,6 +37,10 @@ from dadagrad.errors import StorageError
 RUN_BYTES = 128 << 20
 """Rows are held in memory up to this size; making a run of them takes as much again."""
 
+_OF_SHUFFLES = 0x5A1FF1E
+"""Bits that differ between a seed and that of its keys. Without them, the keys of seed 0 would be
+the numbers of ``default_rng(0)``, with which people make labels: these would come in order."""
+
 
 class LocalRun:
     """Rows that were collected together, in memory; sorted by key, if any."""
@@ -318,9 +322,9 @@ def _find(run: Run, limits: NDArray[Any], row_size: int) -> NDArray[np.int64]:
 def _random_keys(seed: int, origin: tuple[int, ...], block: Block) -> NDArray[np.uint64]:
     """A random key for each row, or for each query: that of a query is the same in any block."""
     if block.queries is None:
-        generator = np.random.default_rng([seed, *origin])
+        generator = np.random.default_rng([seed ^ _OF_SHUFFLES, *origin])
         return generator.integers(0, 2**64, block.n_rows, dtype=np.uint64)
-    start = np.random.default_rng([seed, 0]).integers(0, 2**64, 1, dtype=np.uint64)
+    start = np.random.default_rng(seed ^ _OF_SHUFFLES).integers(0, 2**64, 1, dtype=np.uint64)
     return split_mix(start, block.queries.astype(np.uint64))
 
 

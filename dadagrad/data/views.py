@@ -345,7 +345,11 @@ def check_features(
 def _property_text(name: str, value: Any, other: Any) -> str:
     """A property of a feature space; of its columns, the first that the `other` has not."""
     if name == "columns" and value and other:
-        column = next((each for each in value if each not in other), value[-1])
+        column = next((each for each in value if each not in other), None)
+        if column is None:
+            return f"the columns {listed([each['name'] for each in value])}"
+        if column["name"] not in [each["name"] for each in other]:
+            return f"the column {column['name']!r}"
         texts = [
             f"{key} {fact:g}" if isinstance(fact, float) else str(fact)
             for key, fact in column.items()

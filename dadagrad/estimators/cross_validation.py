@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
@@ -93,6 +94,10 @@ class CrossValidated(_Estimator):
         weights = None if sample_weight is None else check_weights(sample_weight, len(y))
         folds = list(check_cv(self.cv, y, classifier=is_classifier(self)).split(X, y, groups))
         scores = np.array([self._score_fold(X, y, weights, *fold) for fold in folds]).T
+        if (alone := self._trained_alone(grid)) is not None:
+            self._only = {"l1": 0.0, "l2": 0.0}
+            scores[alone] = [self._score_fold(X, y, weights, *fold)[0] for fold in folds]
+            del self._only
         ranked = np.where(np.isnan(scores), -np.inf, scores).mean(axis=1)
         self.best_index_ = int(np.argmax(ranked))
         params = [{name: getattr(config, name) for name in SWEPT} for config in grid]
@@ -104,6 +109,13 @@ class CrossValidated(_Estimator):
             "rank_test_score": np.array([1 + int((ranked > each).sum()) for each in ranked]),
         } | {f"split{number}_test_score": column for number, column in enumerate(scores.T)}
         return self._fit(X, y, sample_weight)
+
+    def _trained_alone(self, grid: Sequence[TrainConfig]) -> int | None:
+        """Number of the setting that may average its weights, as those with penalties cannot."""
+        base = grid[0]
+        unpenalized = [n for n, config in enumerate(grid) if not (config.l1 or config.l2)]
+        may_average = base.average == base.step_size == "auto" and base.update.has_step_size
+        return unpenalized[0] if may_average and 0 < len(unpenalized) < len(grid) else None
 
     def _score_fold(
         self,
@@ -135,7 +147,7 @@ class CrossValidated(_Estimator):
     def _config(self, seed: int) -> TrainConfig:
         """Return the settings side by side, or the best if it is known."""
         config = super()._config(seed)
-        return replace(config, **getattr(self, "best_params_", {}))
+        return replace(config, **getattr(self, "best_params_", getattr(self, "_only", {})))
 
 
 class AdaGradClassifierCV(CrossValidated, AdaGradClassifier):

@@ -14,7 +14,7 @@ import numpy as np
 from dadagrad._version import __version__
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import IN_MEMORY
-from dadagrad.data.ingest.ingest import as_dataset
+from dadagrad.data.ingest.ingest import as_dataset, check_known
 from dadagrad.errors import DadagradError, InputError, OnError
 from dadagrad.model.evaluate import evaluate
 from dadagrad.model.facts import changed_settings, commands, largest_weights, sides
@@ -49,6 +49,7 @@ def describe(
     `dadagrad.evaluate`. Raises `InputError` if there is neither a model nor a run at the URL, and
     as `dadagrad.evaluate`.
     """
+    check_known(options)
     if options and holdout is None:
         raise InputError(f"{min(options)} is for reading holdout; give both")
     if isinstance(run, str | os.PathLike):

@@ -26,6 +26,10 @@ _Sample: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 MAX_SCORE = 50.0
 HALVINGS = 45  # of an interval of scores: to a rounding of its length
 
+NEARLY = 0.9
+"""Share of the error of a constant below which a model is not worse, whatever its loss: scores of
+averages may be long, and are calibrated."""
+
 MANY_CLASSES = 100
 """Numbers among the labels of classes, more of which are likely to be a quantity."""
 
@@ -111,7 +115,11 @@ def worse_than_constant(
             return None
         of_average = _of_histogram(problem, histogram)
         reached |= of_average
-        far = of_average.get("loss", 0.0) > 2.0 * constant["loss"]
+        if problem.task == "binary":  # of some of the rows
+            constant = _constant_of_histogram(problem, histogram)
+        if "loss" in of_average:
+            is_wrong = of_average["error"] > NEARLY * constant["error"]
+            far = is_wrong and of_average["loss"] > 2.0 * constant["loss"]
     if not (far or all(reached[name] > constant[name] for name in names)):
         return None
     config, remedies = problem.config, ["check the labels and the order of the rows"]
@@ -157,6 +165,15 @@ def _of_histogram(problem: Problem, histogram: Histogram) -> dict[str, float]:
         "loss": float((histogram * np.stack(losses, axis=1)).sum() / total),
         "error": float((histogram * wrong).sum() / total),
     }
+
+
+def _constant_of_histogram(problem: Problem, histogram: Histogram) -> dict[str, float]:
+    """Loss and error of the best constant for the rows of a histogram of two classes."""
+    shares = histogram.sum(axis=0) / histogram.sum()
+    labels = np.array([[-1.0], [1.0]])
+    score = best_scores(problem.settings[0], labels, shares)
+    losses = problem.loss.value(np.broadcast_to(score, labels.shape), labels)
+    return {"loss": float(shares @ losses[:, 0]), "error": float(shares.min())}
 
 
 def warn_of_rows(problem: Problem, rows: Rows, *, is_temporary: bool) -> None:

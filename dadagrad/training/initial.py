@@ -141,9 +141,9 @@ def continue_problem(problem: Problem, before: Problem) -> Problem:
     problem = replace(problem, config=config, scales=before.scales, centers=before.centers)
     if problem.centers is not None and not all(each.takes_centers for each in problem.settings):
         raise InputError(
-            f"the initial model of {problem.loss.name} loss was trained without penalties, and "
-            "from the best constant, which would change their strength; leave out l1, l2 and the "
-            "regularizer, or train from the start"
+            f"the initial model of {problem.loss.name} loss began at the best constant, which "
+            "would change the strength of these penalties; give it those that it had, or train "
+            "from the start"
         )
     old, new = chosen.to_json(), config.to_json()
     fixed = _FIXED if before.compiled == problem.compiled else (*_FIXED, *_DECIDE_COMPILATION)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.config import SETTINGS
-from dadagrad.data.blocks import Block, concatenate
+from dadagrad.data.blocks import Block, concatenate, take
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.errors import TrainingError
@@ -63,7 +63,10 @@ MAX_LABEL = 1e15
 """Largest label of a regression: squares of gradients and of their sums are float32."""
 
 MAX_OUTLYING = 20.0
-"""Size of an outlying label of a regression, at most, in medians of all."""
+"""Size of an outlying label of a regression, at most, in medians of its column."""
+
+MAX_OUTLIERS = 0.1
+"""Share of the labels of a column that are outliers, at most."""
 
 PLAIN_ROWS = 1_024
 """Rows of the trial of an algorithm that is not compiled."""
@@ -159,6 +162,9 @@ def _read(
         n_ids += len(used)
     vocabulary, places = DistinctIds(problem.n_features).unite(vocabularies)
     block = concatenate(blocks)
+    if data.schema.queried:  # a row that follows others of its query is easier than one of another
+        order = np.random.default_rng([problem.config.seed, block.n_rows]).permutation(block.n_rows)
+        block = take(block, order)
     read_first = schedule.first.order(0)[:KEPT]
     for (partition, _), kept in zip(parts, loaded, strict=True):
         if partition in read_first:
@@ -189,10 +195,11 @@ def _target_scale(
             f"step_size='auto': a label of the first rows is {largest:.3g}, of which the sums of "
             f"squares would overflow; divide the labels, so that they are below {MAX_LABEL:g}"
         )
-    median = float(np.median(np.abs(labels[importance > 0.0])))
     slope = problem.loss.slope(np.array([MAX_LABEL]), np.zeros(1))
-    if median and np.abs(slope).max() < np.sqrt(MAX_LABEL):
-        labels = np.clip(labels, -MAX_OUTLYING * median, MAX_OUTLYING * median)
+    if np.abs(slope).max() < np.sqrt(MAX_LABEL):
+        limits = MAX_OUTLYING * np.median(np.abs(labels[importance > 0.0]), axis=0)
+        limits[(np.abs(labels) > limits).mean(axis=0) > MAX_OUTLIERS] = np.inf
+        labels = np.clip(labels, -limits, limits)
     size = float(np.sqrt(np.average(np.square(labels).mean(axis=1), weights=importance)))
     centers = np.zeros(1) if problem.centers is None else problem.centers
     return size or float(np.sqrt(np.square(centers).mean())) or 1.0
@@ -303,14 +310,16 @@ def _count(
     if not np.isfinite(scores).all():
         return np.inf, batch.importance
     scores, targets = scores.T, problem.targets(rows.labels)
-    losses = problem.loss.value(scores, targets).reshape(len(scores), -1).mean(axis=1)
+    with np.errstate(over="ignore"):  # the loss of a step that is too large may be infinite
+        losses = problem.loss.value(scores, targets).reshape(len(scores), -1).mean(axis=1)
+        loss = float((batch.importance * losses).sum())
     if problem.task == "multiclass":
         mistakes: NDArray[Any] = scores.argmax(axis=1) != targets.argmax(axis=1)
     elif problem.task == "regression":
         mistakes = np.zeros(len(scores))
     else:
         mistakes = ((scores > 0.0) != (targets > 0.0)).mean(axis=1)
-    return float((batch.importance * losses).sum()), batch.importance * mistakes
+    return loss, batch.importance * mistakes
 
 
 def _best(

@@ -172,8 +172,8 @@ def _centers_labels(problem: Problem) -> bool:
     if config.center_labels is True and not suits:
         raise InputError(
             "--center-labels is for an intercept and a loss of the difference of score and label, "
-            "such as squared, or of their ratio, such as poisson without penalties; leave it out "
-            f"with the loss {problem.loss.name}"
+            "such as squared, or of their ratio, such as poisson (with no penalty but l1 and l2 of "
+            f"one label column); the loss is {problem.loss.name}: leave it out"
         )
     if config.center_labels == "auto":
         return suits and config.step_size == "auto" and config.update.has_step_size
@@ -199,6 +199,8 @@ def _measure_centers(problem: Problem, data: Dataset, schedule: Schedule, loader
         return np.zeros(targets.shape[1])
     centers = best_scores(problem.settings[0], targets, importance / importance.sum())
     centers = np.where(targets.any(axis=0), centers, 0.0)  # 0 has no logarithm
+    if problem.loss.link != "identity":
+        return centers
     # A median is a label, which it shall have exactly: many rows may have it.
     nearest = targets[np.abs(targets - centers).argmin(axis=0), np.arange(len(centers))]
     rounding = 1e-9 * np.abs(targets).max(axis=0)

@@ -139,18 +139,24 @@ def tarred():
     return content.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (archive("[Content_Types].xml"), "is an Excel workbook; save its sheet as CSV"),
-        (archive("t.csv"), "is a zip archive; unpack it"),
-        (tarred(), "is a tar archive; unpack it"),
-        (pickle.dumps([1]), "is a pickle, which is not read"),
-        (b"ARROW1\0\0", "is an Arrow file; write Parquet"),
-        (b"SQLite format 3\0", "is a database of SQLite"),
-        (b"\x93NUMPY\x01\0", "is an array of NumPy"),
-    ],
-)
+OTHERS = [
+    (archive("[Content_Types].xml"), "is a file of Office; save a sheet as CSV"),
+    (archive("t.csv"), "is a zip archive; unpack it"),
+    (tarred(), "is a tar archive; unpack it"),
+    (pickle.dumps([1]), "is a pickle, which is not read"),
+    (b"ARROW1\0\0", "is an Arrow file; write Parquet"),
+    (b"SQLite format 3\0", "is a database of SQLite"),
+    (b"\x93NUMPY\x01\0", "is an array of NumPy"),
+]
+
+
+def test_texts_that_begin_as_files_of_other_programs_are_texts(tmp_path):
+    for content in (b"SQLite is fine\tgood\n", b"ARROW1,y\n1,2\n", b"a,y\n" + b"ustar,1\n" * 60):
+        (tmp_path / "rows").write_bytes(content)
+        assert guess_format(str(tmp_path / "rows")) == "csv"
+
+
+@pytest.mark.parametrize(("content", "message"), OTHERS, ids=[text for _, text in OTHERS])
 def test_files_of_other_programs_are_called_by_their_names(tmp_path, content, message):
     (tmp_path / "rows").write_bytes(content)
     with pytest.raises(InputError, match=message):

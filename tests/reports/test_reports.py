@@ -124,11 +124,11 @@ def test_the_json_has_the_same_numbers_as_an_evaluation(table, tmp_path):
     assert np.trapezoid(rates[:, 1], rates[:, 0]) == pytest.approx(held["auc"], abs=2e-3)
     assert plain["model"]["digest"] == model.digest
     (output,) = plain["weights"]
-    assert output["for"][0]["weight"] == model.weights.max()
-    largest = int(model.ids[model.weights[:, 0].argmax()])
-    assert (output["for"][0]["feature"], output["for"][0]["name"]) == (
-        largest, model.names[largest]
-    )  # fmt: skip
+    side, sign = ("for", 1) if output["for"] else ("against", -1)
+    place, first = int((sign * model.weights[:, 0]).argmax()), output[side][0]
+    largest = int(model.ids[place])
+    assert first["weight"] == model.weights[place, 0]
+    assert (first["feature"], first["name"]) == (largest, model.names[largest])
 
 
 def test_a_picture_of_a_curve_lies_on_it():

@@ -243,3 +243,11 @@ def test_a_sketch_that_diverges_names_what_helps(preconditioner):
         TrainingError, match="choose corrected-sketch, or a larger delta than 1e-06"
     ):
         train((x, x @ rng.normal(size=40)), **settings)
+
+
+def test_labels_in_other_units_are_no_outliers_of_others():
+    rng = np.random.default_rng(0)
+    x, units = rng.normal(size=(2000, 4)), np.array([1.0, 1.0, 1e6])
+    y = (x @ rng.normal(size=(4, 3)) + 0.1 * rng.normal(size=(2000, 3))) * units
+    model = train((x, y), loss="absolute", passes=5).model
+    assert (abs(model.decision_function(x) - y).mean(axis=0) / units).max() < 0.1

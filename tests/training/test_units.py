@@ -224,6 +224,19 @@ def test_a_regression_of_counts_has_no_unit_of_counts(settings):
     assert evaluate(counts.model, (x, y))["loss"] < counts.report["constant_loss"]
 
 
+@pytest.mark.parametrize("penalty", ["l1", "l2"])
+def test_penalties_of_counts_are_those_of_counts_that_are_not_centered(penalty):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 4))
+    y = rng.poisson(50.0 * np.exp(x @ [0.3, -0.2, 0.1, 0.0])).astype(float)
+    settings = {"loss": "poisson", "passes": 100, "update": "ftrl", penalty: 4.0}
+    centered, plain = (train((x, y), center_labels=on, **settings).model for on in (True, False))
+    free = train((x, y), **settings | {penalty: 0.0}).model
+    scores = [model.decision_function(np.eye(4)) - model.intercept for model in (centered, plain)]
+    assert scores[0] == pytest.approx(scores[1], abs=0.02)
+    assert abs(free.decision_function(np.eye(4)) - free.intercept - scores[0]).max() > 0.03
+
+
 def test_counts_that_are_0_at_first_start_at_0(monkeypatch):
     monkeypatch.setattr(units, "MAX_ROWS", 100)
     x = np.ones((400, 1))
@@ -236,7 +249,7 @@ def test_counts_that_are_0_at_first_start_at_0(monkeypatch):
 def test_the_steps_of_the_papers_start_at_0():
     """A step size is given, or no intercept is learned, or a penalty weighs against the loss."""
     data = far_from_0(make_data(labels="real"), 50.0)
-    counts = {"loss": "poisson", "l1": 1e-3}
+    counts = {"loss": "poisson", "regularizer": "l2-norm:strength=0.001"}
     for settings in ({"step_size": 0.1}, {"fit_intercept": False}, counts):
         assert train(data, **{"loss": "squared"} | settings).coordinator.problem.centers is None
 
@@ -253,8 +266,9 @@ def test_counts_do_not_go_on_with_a_penalty_that_would_have_another_strength():
     data = far_from_0(make_data(labels="real"), 50.0)
     begun = train(data, loss="poisson")
     assert train(data, initial_model=begun).complete
-    with pytest.raises(InputError, match="trained without penalties, and from the best constant"):
-        train(data, initial_model=begun, l1=1e-4)
+    assert train(data, initial_model=begun, l1=1e-4).complete
+    with pytest.raises(InputError, match="began at the best constant, which would change"):
+        train(data, initial_model=begun, regularizer="l2-norm:strength=0.001")
 
 
 def noisy(n_rows, offset=100.0, seed=1):
@@ -304,7 +318,7 @@ def test_a_regression_learns_in_small_pieces(size):
 
 
 def test_labels_are_centered_for_intercepts_and_losses_that_have_centers_alone():
-    counts = {"loss": "poisson", "l2": 1e-3}
+    counts = {"loss": "poisson", "regularizer": "l2-norm:strength=0.001"}
     for settings in ({"loss": "hinge"}, counts, {"fit_intercept": False}):
         wanted = {"loss": "squared", "center_labels": True} | settings
         with pytest.raises(InputError, match="center_labels= is for an intercept and a loss of"):

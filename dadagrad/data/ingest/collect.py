@@ -134,6 +134,11 @@ def _plan_like(
             f"the features of that model or dataset were read from {kind}, not made of columns; "
             "give such a file, a matrix, or Model.predict a list of dicts of values by feature"
         )
+    if changed.get("format", kind) != kind:
+        raise InputError(
+            f"--format is {changed['format']}, and the features of that model or dataset were read "
+            f"from {kind}; leave it out, and give such a file"
+        )
     options = {name: space.plain[name] for name in (fixed | {"zero_based"}) & set(space.plain)}
     options["multilabel"] = like.has_sets and not settings.get("no_labels")
     if kind == "anndata":

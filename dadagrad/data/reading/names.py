@@ -29,11 +29,11 @@ _SUFFIXES: dict[str, Format] = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".arff"), "csv"),
 }
 _FORMAT_BY_MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"\x89HDF": "anndata"}
-_ZIP, _TAR = b"PK\x03\x04", slice(257, 262)
+_ZIP, _TAR = b"PK\x03\x04", slice(257, 263)
 _OTHER_FORMATS = {
-    b"ARROW1": "an Arrow file; write Parquet, or give the table of pyarrow.feather.read_table",
+    b"ARROW1\0\0": "an Arrow file; write Parquet, or give the table of pyarrow.feather.read_table",
     b"\x93NUMPY": "an array of NumPy; give (X, y) in Python",
-    b"SQLite": "a database of SQLite; export a table as CSV",
+    b"SQLite format 3\0": "a database of SQLite; export a table as CSV",
     b"\x80\x04": "a pickle, which is not read; write CSV or Parquet",
     b"\x80\x05": "a pickle, which is not read; write CSV or Parquet",
 }
@@ -54,7 +54,7 @@ def expand(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     """
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
-    names = [STDIN if source == "-" else local_path(source) for source in sources]
+    names = [STDIN if os.fspath(each) == "-" else local_path(each) for each in sources]
     if not names:
         raise InputError("no source was given; give files, folders or globs")
     return list(chain.from_iterable(map_files(_files_named, names)))
@@ -102,9 +102,9 @@ def _other_format(head: bytes) -> str | None:
     """The kind of a file that begins with `head` and is not read, and what to do; or None."""
     if head[:4] == _ZIP:
         if _first_in_zip(head).startswith(("[Content_Types]", "_rels/", "xl/", "docProps/")):
-            return "an Excel workbook; save its sheet as CSV, or give pandas.read_excel(...)"
+            return "a file of Office; save a sheet as CSV, or give pandas.read_excel(...)"
         return "a zip archive; unpack it, or compress each file with gzip"
-    if head[_TAR] == b"ustar":
+    if head[_TAR] in (b"ustar\0", b"ustar "):
         return "a tar archive; unpack it"
     return next((kind for magic, kind in _OTHER_FORMATS.items() if head.startswith(magic)), None)
 

@@ -264,13 +264,15 @@ def to_table(frame: Any, name: str) -> pa.Table:
 
 def _without_intervals(frame: Any) -> Any:
     """A frame of pandas with texts in the place of intervals and periods, which Arrow lacks."""
-    texts = {}
-    for name, kind in frame.dtypes.items():
+    changed = frame
+    for place, kind in enumerate(frame.dtypes):
         values = getattr(kind, "categories", None)
         if getattr(values, "dtype", kind).name.startswith(("interval", "period")):
-            column = frame[name].astype("category").cat
-            texts[name] = column.rename_categories(list(map(str, column.categories)))
-    return frame.assign(**texts) if texts else frame
+            changed = frame.copy(deep=False) if changed is frame else changed
+            column = frame.iloc[:, place].astype("category").cat
+            texts = list(map(str, column.categories))
+            changed.isetitem(place, column.rename_categories(texts))
+    return changed
 
 
 def table_batches(table: pa.Table, name: str, first: int = 0) -> Iterator[Batch]:

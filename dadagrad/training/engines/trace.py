@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from dadagrad.errors import InputError
+from dadagrad.storage.output import is_text_stream
 from dadagrad.storage.store import Storage
 
 COORDINATOR = "coordinator"
@@ -84,6 +86,8 @@ class Trace(Measured):
 
     def __init__(self, url: str | None = None) -> None:
         super().__init__(COORDINATOR, keep=url is not None)
+        if url is not None and is_text_stream(url):
+            raise InputError(f"--trace {url} is a pipe or a device; give the name of a file")
         self._url = url
         self.save()
 
