@@ -223,8 +223,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name, described in SETTINGS.items():
             value = getattr(self, name)
-            if hasattr(value, "tolist"):  # numbers of NumPy
-                value = value.tolist()
+            value = value.tolist() if hasattr(value, "tolist") else value  # numbers of NumPy
             object.__setattr__(self, name, described.kind.convert(name, value))
         if self.alternatives() == (self,):
             _check_algorithm(self)
@@ -234,10 +233,9 @@ class TrainConfig:
 
     def alternatives(self) -> tuple[TrainConfig, ...]:
         """The configurations that are trained side by side: all combinations of values."""
-        values = [getattr(self, name) for name in SWEPT]
-        if not any(isinstance(value, tuple) for value in values):
+        if not any(isinstance(getattr(self, name), tuple) for name in SWEPT):
             return (self,)
-        combinations = product(*map(_values, values))
+        combinations = product(*(_values(getattr(self, name)) for name in SWEPT))
         return tuple(replace(self, **dict(zip(SWEPT, each, strict=True))) for each in combinations)
 
     @property
