@@ -19,6 +19,7 @@ intercept of the model.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,8 @@ from dadagrad.training.state.compiled import State
 from dadagrad.training.step_size import first_rows
 from dadagrad.training.worker.partition_reader import Loader
 
+logger = logging.getLogger(__name__)
+
 MAX_PARTITIONS = 2
 """Partitions that are measured at most. The run learns from the same ones first, so they stay in
 memory until it begins."""
@@ -54,6 +57,10 @@ MIN_COUNT = 20
 MAX_RATIO = 20.0
 """Ratio of the largest and the smallest mean value of a frequent column, above which all columns
 are scaled."""
+
+DENSE, FAR, MAX_FAR = 0.95, 2.0, 0.25
+"""Share of the rows that have a dense column, at least; standard deviations from 0 to the mean of
+one that is far from 0; and the share of those among the dense ones above which a run warns."""
 
 MIN_SCALE = np.float32(1e-30)
 """Smallest scale: weights are divided by scales in the end, and must not overflow."""
@@ -107,6 +114,12 @@ def _choose_scales(
     columns are of one range and not `always` to be scaled, or if all values are 1.
     """
     measured = _measure_columns(data, schedule, loader)
+    if measured is not None and measured.n_far > MAX_FAR * measured.n_dense:
+        logger.warning(
+            f"{measured.n_far:,} of {measured.n_dense:,} columns are more than {FAR:g} standard "
+            "deviations from 0, which slows learning; subtract their means, as StandardScaler of "
+            "scikit-learn does, or give a data frame, whose numbers are centered"
+        )
     if measured is None or not (always or _is_table(measured.frequent)):
         return None
     scales = np.full(data.schema.n_features, np.median(measured.means), np.float32)
@@ -119,18 +132,22 @@ class _MeasuredColumns:
     """Mean absolute values, where they are not 0, of the columns of some rows.
 
     `columns` are the ids of columns, `means` their (n_columns,) mean values, and `frequent` those
-    of the columns that are in many rows.
+    of the columns that are in many rows. Of the `n_dense` columns that are in nearly all rows,
+    `n_far` are far from 0 for their spread.
     """
 
     columns: NDArray[np.int64]
     means: NDArray[np.float64]
     frequent: NDArray[np.float64]
+    n_dense: int
+    n_far: int
 
 
 def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _MeasuredColumns | None:
     """Measure the first partitions of the run, which `loader` keeps; None if all values are 1."""
     # By partition, so that columns which do not occur take no memory.
     ids, sums, counts, n_rows, n_entries, n_partitions = [], [], [], 0, 0, 0
+    totals, squares = [], []
     for partition in schedule.first.order(0):
         whole = loader.load(partition)
         loaded = _from_first_weighted(whole)
@@ -147,7 +164,10 @@ def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _Meas
             positions = np.flatnonzero(n_values)
             ids.append(rows.vocabulary[positions])
             counts.append(n_values[positions])
-            sums.append(abs(matrix).astype(np.float64).sum(axis=0)[positions])
+            matrix = matrix.astype(np.float64)
+            sums.append(abs(matrix).sum(axis=0)[positions])
+            totals.append(matrix.sum(axis=0)[positions])
+            squares.append(matrix.power(2).sum(axis=0)[positions])
         n_rows, n_entries = n_rows + rows.n_rows, n_entries + rows.nnz
         loader.keep(partition, whole)
         n_partitions += 1
@@ -159,7 +179,14 @@ def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _Meas
     n_values = np.bincount(places, np.concatenate(counts))
     means = np.bincount(places, np.concatenate(sums)) / n_values
     frequent = means[n_values >= max(FREQUENT * n_rows, MIN_COUNT)]
-    return _MeasuredColumns(columns, means, frequent)
+    dense = n_values >= max(DENSE * n_rows, MIN_COUNT)
+    mean, square = (
+        np.bincount(places, np.concatenate(each))[dense] / n_rows for each in (totals, squares)
+    )
+    variance = square - mean**2
+    is_far = (variance > 1e-9 * square) & (mean**2 > FAR**2 * variance)
+    n_dense, n_far = int(np.count_nonzero(dense)), int(np.count_nonzero(is_far))
+    return _MeasuredColumns(columns, means, frequent, n_dense, n_far)
 
 
 def _centers_labels(problem: Problem) -> bool:

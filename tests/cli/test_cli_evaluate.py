@@ -79,13 +79,14 @@ def test_several_datasets_are_one_after_the_other(run, places):
     assert two == 2 * one
 
 
-def test_several_files_for_a_model_of_texts_are_no_texts(run, tmp_path):
+def test_several_files_for_a_model_of_texts_are_no_texts(run, places, tmp_path):
     file, model = tmp_path / "a.tsv", tmp_path / "model"
     file.write_text("good\ta good film\nbad\ta dull plot\n" * 20)
     run("train", file, "--format", "text", "--model", model)
     table = run("predict", model, file, file, "--out", "-").stdout.splitlines()
     assert len(table) == 1 + 2 * 40
     assert "no-file.tsv" in run("predict", model, "no-file.tsv", file, "--out", "-").error
+    assert "--format is csv, and" in run("evaluate", places.model, file, "--format", "csv").error
 
 
 def test_a_link_stays_and_the_file_behind_it_is_replaced(run, places, tmp_path):

@@ -54,6 +54,12 @@ def test_a_grid_may_be_in_a_file(run, places, tmp_path):
         assert losses[0] == losses[1]
 
 
+def test_a_file_without_a_loss_is_refused(run, places, tmp_path):
+    (tmp_path / "grid.toml").write_text("loss = []")
+    sweep = ("sweep", places.train, "--model", tmp_path / "m", "--config", tmp_path / "grid.toml")
+    assert run(*sweep).error.endswith("grid.toml: loss must have at least one name")
+
+
 def test_the_path_of_models_without_weights_is_written_but_not_drawn(run, places, tmp_path):
     picture, table = tmp_path / "path.svg", tmp_path / "path.csv"
     files = ("--path", picture, "--path", table)

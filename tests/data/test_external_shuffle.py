@@ -12,7 +12,7 @@ from helpers.blocks import block_rows, make_block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad import StorageError
+from dadagrad import StorageError, dataset_from_arrays
 from dadagrad.data.blocks import Block, concatenate
 from dadagrad.data.external_shuffle import ExternalShuffle
 
@@ -149,3 +149,13 @@ def test_columns_that_only_some_blocks_have_are_filled():
     plain = Block(np.array([0, 1]), np.array([3]), None, np.array([[1.0]]))
     rows = block_rows(concatenate([plain, make_block([2], 7)]))
     assert rows == [(1.0, ((3, 1.0),), 1.0, "", 0), *block_rows(make_block([2], 7))]
+
+
+@pytest.mark.parametrize("seed", [0, 42])
+def test_labels_of_the_generator_of_the_same_seed_are_shuffled_too(seed):
+    """People make labels with the seed that they give, or with that of the default."""
+    rng = np.random.default_rng(seed)
+    y = rng.random(4000) < 0.5
+    data = dataset_from_arrays(rng.normal(size=(4000, 2)), y, shuffle=seed)
+    labels = data.read(0).labels[:, 0]
+    assert np.count_nonzero(np.diff(labels)) > 1500

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score
 
-from dadagrad import AdaGradClassifier, AdaGradClassifierCV, AdaGradRegressorCV, InputError
+from dadagrad import (
+    AdaGradClassifier,
+    AdaGradClassifierCV,
+    AdaGradRegressor,
+    AdaGradRegressorCV,
+    InputError,
+)
 
 GRID = {"step_size": [0.05, 0.5], "l1": [1e-4, 1e-1]}
 
@@ -37,6 +43,14 @@ def test_scores_are_those_of_a_grid_search(scoring):
     alone = AdaGradClassifier(passes=2, **ours.best_params_).fit(X, labels)
     assert ours.model_.digest == alone.model_.digest
     assert len(found["split3_test_score"]) == len(found["rank_test_score"]) == 4
+
+
+def test_a_setting_without_penalties_is_compared_as_it_is_fitted():
+    """Its weights may be averaged, unlike those of settings with penalties."""
+    X, y = make_rows()
+    found = AdaGradRegressorCV(l1=[0.0, 1e-3], cv=3, passes=2).fit(X, y).cv_results_
+    alone = cross_val_score(AdaGradRegressor(passes=2), X, y, cv=3)
+    assert found["mean_test_score"][0] == pytest.approx(alone.mean(), abs=1e-12)
 
 
 def test_early_stopping_is_refused_as_in_a_sweep():

@@ -199,3 +199,14 @@ def test_a_label_of_very_many_numbers_may_be_a_quantity(caplog):
     train((x, prices % 50), step_size=0.1)
     train((x, prices.astype(str)), step_size=0.1)
     assert "quantity" not in caplog.text
+
+
+def test_a_model_of_long_scores_that_errs_less_than_a_constant_is_not_worse(caplog):
+    """Its loss is large, as averages may have long scores; probabilities are calibrated."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(4000, 10))
+    y = x[:, 0] + 0.7 * random.normal(size=4000) > 0
+    result = train((x, y), loss="logistic", step_size=60.0, average=True)
+    assert result.report["progressive_loss"] > 2.0 * result.report["constant_loss"]
+    assert result.report["progressive_error"] < 0.7 * result.report["constant_error"]
+    assert "worse than a constant" not in caplog.text

@@ -251,3 +251,18 @@ def test_labels_in_other_units_are_no_outliers_of_others():
     y = (x @ rng.normal(size=(4, 3)) + 0.1 * rng.normal(size=(2000, 3))) * units
     model = train((x, y), loss="absolute", passes=5).model
     assert (abs(model.decision_function(x) - y).mean(axis=0) / units).max() < 0.1
+
+
+def test_rows_of_a_query_do_not_help_each_other_in_the_trial():
+    """The best step sizes would be those that learn a query while its rows are read."""
+    errors = {}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        x, effects = rng.normal(size=(4000, 10)), np.repeat(3.0 * rng.normal(size=200), 20)
+        y = x[:, :3].sum(axis=1) + effects + 0.5 * rng.normal(size=4000)
+        for queries in (None, np.arange(4000) // 20):
+            data = dataset_from_arrays(x, y, query=queries, shuffle=seed)
+            scores = train(data, loss="squared", passes=2).model.decision_function(x)
+            error = np.sqrt(np.mean((scores[:, 0] - x[:, :3].sum(axis=1)) ** 2))
+            errors.setdefault(queries is None, []).append(error)
+    assert np.mean(errors[False]) < 1.2 * np.mean(errors[True])

@@ -160,6 +160,16 @@ def test_a_column_that_is_new_in_a_later_call_of_partial_fit_is_scaled_by_its_ro
     assert np.array_equal(*scores)
 
 
+@pytest.mark.parametrize(("shift", "warns"), [(0.0, False), (1.0, False), (5.0, True)])
+def test_a_run_warns_of_columns_that_are_far_from_0_for_their_spread(shift, warns, caplog):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(400, 4))
+    sparse = np.where(rng.random((400, 6)) < 0.3, 5.0, 0.0)
+    x = np.hstack([z + shift, sparse, np.ones((400, 1))])
+    train((x, z[:, 0] > 0), loss="logistic")
+    assert ("4 of 5 columns are more than 2 standard deviations from 0" in caplog.text) == warns
+
+
 def test_the_smallest_values_make_no_weight_overflow():
     x = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 1e-20, 1e-42]
     model = train((x, np.sign(x[:, 0])), scale_columns=True, step_size=0.5).model
