@@ -101,9 +101,10 @@ def list_objects(url: str) -> list[str]:
     lists nothing has none.
     """
     names = url.rstrip("/").split("/")
-    n_fixed = next((n for n, name in enumerate(names) if has_magic(name)), len(names))
-    if n_fixed <= _N_HOST:
+    if "*" in names[_N_HOST]:
         raise InputError(f"{url} has a glob in place of a bucket; name the bucket")
+    patterns = [n for n, name in enumerate(names) if n > _N_HOST and has_magic(name)]
+    n_fixed = min(patterns, default=len(names))
     folder, pattern = "/".join(names[:n_fixed]), names[n_fixed:]
     keys = [key.split("/") for key in Storage(folder).list_if_possible()]
     keys = [key for key in keys if _fits(key, pattern)] if pattern else _of_folder(keys)

@@ -93,6 +93,11 @@ def test_a_glob_has_the_files_that_it_has_here(tmp_path, pattern):
     assert [name.removeprefix(f"{url}/") for name in expand(f"{url}/{pattern}")] == here
 
 
+def test_an_object_may_have_the_name_of_a_glob():
+    Storage("memory://brackets").put("rows[1]", b"1 1:1\n")
+    assert expand("memory://brackets/rows[1]") == ["memory://brackets/rows[1]"]
+
+
 def test_a_glob_that_cannot_be_listed_is_named():
     with pytest.raises(InputError, match="a web server does not list its files; name each"):
         expand("http://127.0.0.1:1/rows/*.csv")

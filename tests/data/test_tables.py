@@ -459,9 +459,11 @@ def test_a_few_odd_cells_do_not_make_dates_categories(tmp_path, odd):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        (["05/04/2024", "06/01/2024"], "seems to have dates, such as '05/04/2024'"),
-        (["05/31/2024 1:00 PM", "06/30/2024 2:00 PM"], "seems to have dates, such as '05/31/2024"),
-        (["1.5", "1.25", "x", "2.5"], "because 25 of 100 cells in the first rows are not numbers"),
+        (["05/04/2024", "06/01/2024"], "it has 100 dates such as '05/04/2024': write all of"),
+        (["05/31/2024 1:00 PM", "06/30/2024 2:00 PM"], "it has 100 dates such as '05/31/2024"),
+        (["2024-05-31"] * 9 + ["x"], "90 dates such as '2024-05-31', and 10 others such as 'x'"),
+        (["1.5", "1.25", "x", "2.5"], "it has 75 numbers, and 25 others such as 'x': leave these"),
+        ([f"{1 + n % 28}.{1 + n // 28}.24 a fine day of May" for n in range(100)], None),
         (["1.2.3", "10.0.1"], None),
         (["x", "y", "z", "2.5"], None),
     ],

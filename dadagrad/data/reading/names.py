@@ -116,13 +116,13 @@ def _first_in_zip(head: bytes) -> str:
 
 def _objects_at(url: str) -> list[str]:
     """The object at a URL; those in it if it is a folder, or those that fit it if it is a glob."""
-    is_glob, is_web = glob.has_magic(url), url.startswith(("http://", "https://"))
+    is_web = url.startswith(("http://", "https://"))
     may_exist = "?" not in url or is_web or _QUERY.search(url)  # a query is refused
     if is_web and "*" in url:
         raise InputError(f"{url} is a glob, and a web server does not list its files; name each")
     if may_exist and (_is_zarr(url) or (names_format(url) and is_file(url))):
         return [url]
-    return list_objects(url) or ([url] if not is_glob and is_file(url) else [])
+    return list_objects(url) or ([url] if may_exist and is_file(url) else [])
 
 
 def _is_zarr(url: str) -> bool:

@@ -253,30 +253,35 @@ def _kind(cells: pa.Array, as_numbers: _Numbers | None, name: str, place: str) -
         )
     if len(filled) and (order := find_order(filled)) is not None:
         return _kind_of_dates(filled, order)
-    _warn_of_categories(filled, n_words, n_numbers, f"{place}: column {shown(name)}")
-    if n_numbers or not len(filled):
-        return "category"
-    texts = to_texts(filled)  # sentences differ from row to row
-    mean_words = sum(len(text.split()) for text in texts) / len(texts)
-    several = 2 * len(set(texts)) >= len(texts)
-    return "text" if several and mean_words >= _WORDS_OF_TEXT else "category"
+    if not n_numbers and len(filled):
+        texts = to_texts(filled)  # sentences differ from row to row
+        mean_words = sum(len(text.split()) for text in texts) / len(texts)
+        if 2 * len(set(texts)) >= len(texts) and mean_words >= _WORDS_OF_TEXT:
+            return "text"
+    if not _names_rows(cells):
+        are_words = pa.array(wrong & np.isnan(numbers))
+        _warn_of_categories(cells, are_words, n_numbers, f"{place}: column {shown(name)}")
+    return "category"
 
 
-def _warn_of_categories(filled: pa.Array, n_words: int, n_numbers: int, place: str) -> None:
-    """Warn of texts that become categories, though most of them are numbers or look like dates."""
-    if n_numbers > n_words:
-        logger.warning(
-            f"{place} is read as categories, because {n_words:,} of {n_words + n_numbers:,} cells "
-            "in the first rows are not numbers; leave these empty to have numbers, or "
-            + name_options("name the column in --categories")
-        )
-    dates = filled.filter(pc.match_substring_regex(filled, _DATE))
-    if 2 * len(dates) > len(filled):
-        logger.warning(
-            f"{place} is read as categories, although it seems to have dates, such as "
-            f"{shown(dates[0].as_py())}; write all of them as 2024-05-31 to have dates, or "
-            + name_options("name the column in --categories")
-        )
+def _warn_of_categories(cells: pa.Array, are_words: pa.Array, n_numbers: int, place: str) -> None:
+    """Warn of cells that become categories, though most of them are numbers or look like dates."""
+    words = _filled(cells.filter(are_words))
+    dates = words.filter(pc.match_substring_regex(words, _DATE))
+    if n_numbers > len(words):
+        found, n_found, odd = "numbers", n_numbers, words
+        remedy = "leave these empty to have numbers"
+    elif 2 * len(dates) > len(words) + n_numbers:
+        found, n_found = f"dates such as {shown(dates[0].as_py())}", len(dates)
+        odd = words.filter(pc.invert(pc.match_substring_regex(words, _DATE)))
+        remedy = "write all of them as 2024-05-31 to have dates"
+    else:
+        return
+    others = f", and {len(odd):,} others such as {shown(odd[0].as_py())}" if len(odd) else ""
+    logger.warning(
+        f"{place} is read as categories; in the first rows it has {n_found:,} {found}{others}: "
+        f"{remedy}, or {name_options('name the column in --categories')}"
+    )
 
 
 def _columns(name: str, kind: Kind, cells: pa.Array) -> list[Column]:
