@@ -98,6 +98,7 @@ class AdaGrad(torch.optim.Optimizer):
                     f"the state has groups without {min(missing)}, so it is that of another "
                     "optimizer; give one of dadagrad.torch.AdaGrad"
                 )
+            _check_group(group)
         super().__setstate__(state)
 
     @torch.no_grad()

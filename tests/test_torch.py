@@ -106,6 +106,14 @@ def test_the_state_of_another_optimizer_is_refused():
         AdaGrad([parameter]).load_state_dict(torch.optim.Adagrad([parameter]).state_dict())
 
 
+def test_a_state_with_wrong_settings_is_refused():
+    optimizer = AdaGrad([make_parameter()])
+    saved = optimizer.state_dict()
+    saved["param_groups"][0]["lr"] = -1.0
+    with pytest.raises(InputError, match="lr must be a finite number"):
+        optimizer.load_state_dict(saved)
+
+
 @pytest.mark.parametrize("wrong", [{"lr": -1.0}, {"lr": "0.1"}, {"preconditioner": "fulll"}])
 def test_a_group_that_is_refused_is_not_trained(wrong):
     optimizer = AdaGrad([make_parameter()])
