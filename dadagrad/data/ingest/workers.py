@@ -118,9 +118,13 @@ class ClusterPool(WorkerPool):
     def _settle(self) -> None:
         # Whatever a task still writes would stay: what was written is removed next.
         loop = self._client.loop.asyncio_loop
-        with suppress(Exception):  # the cluster may be lost
+        with suppress(Exception):
+            self._check()  # of a cluster that is lost nothing can be awaited
             settling = self._client.run(_until_idle, asynchronous=True)
-            wait([asyncio.run_coroutine_threadsafe(settling, loop)], timeout=2 * SETTLE_SECONDS)
+            wait(
+                [asyncio.run_coroutine_threadsafe(settling, loop)],
+                timeout=SETTLE_SECONDS + CHECK_SECONDS,
+            )
 
 
 def _cluster_lost(reason: str) -> DadagradError:
