@@ -121,10 +121,9 @@ class ClusterPool(WorkerPool):
         with suppress(Exception):
             self._check()  # of a cluster that is lost nothing can be awaited
             settling = self._client.run(_until_idle, asynchronous=True)
-            wait(
-                [asyncio.run_coroutine_threadsafe(settling, loop)],
-                timeout=SETTLE_SECONDS + CHECK_SECONDS,
-            )
+            future = asyncio.run_coroutine_threadsafe(settling, loop)
+            if not wait([future], timeout=SETTLE_SECONDS + CHECK_SECONDS).done:
+                future.cancel()
 
 
 def _cluster_lost(reason: str) -> DadagradError:
