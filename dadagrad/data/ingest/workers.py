@@ -21,7 +21,7 @@ from dadagrad.data.blocks import Block
 from dadagrad.data.external_shuffle import ExternalShuffle, LocalRun, Run, SavedRun
 from dadagrad.data.ingest.summary import SourceSummary
 from dadagrad.data.reading.options import Options
-from dadagrad.errors import DadagradError
+from dadagrad.errors import DadagradError, InputError, StorageError
 from dadagrad.settings import Number
 from dadagrad.storage.store import Storage
 
@@ -67,10 +67,10 @@ class WorkerPool:
                     yield self._first_result(pending)
             while pending:
                 yield self._first_result(pending)
-        except BaseException:
+        except BaseException as error:
             for future in pending:
                 future.cancel()
-            self._settle()
+            self._settle(error)
             raise
 
     def _first_result(self, pending: deque[Any]) -> Any:
@@ -81,8 +81,8 @@ class WorkerPool:
     def _result(self, future: Any) -> Any:
         return future.result()
 
-    def _settle(self) -> None:
-        """Wait for tasks that run on after they were cancelled."""
+    def _settle(self, error: BaseException) -> None:
+        """Wait for tasks that run on after they were cancelled, because of an `error`."""
 
 
 class ClusterPool(WorkerPool):
@@ -115,11 +115,13 @@ class ClusterPool(WorkerPool):
             self._check()
         return waiting.result()
 
-    def _settle(self) -> None:
+    def _settle(self, error: BaseException) -> None:
         # Whatever a task still writes would stay: what was written is removed next.
-        loop = self._client.loop.asyncio_loop
+        is_interrupt, loop = not isinstance(error, Exception), self._client.loop.asyncio_loop
         with suppress(Exception):
-            self._check()  # of a cluster that is lost nothing can be awaited
+            if not (is_interrupt or isinstance(error, InputError | StorageError)):
+                return  # it may be that of a cluster that is lost, which answers nobody
+            self._check()
             settling = self._client.run(_until_idle, asynchronous=True)
             future = asyncio.run_coroutine_threadsafe(settling, loop)
             if not wait([future], timeout=SETTLE_SECONDS + CHECK_SECONDS).done:
