@@ -131,7 +131,7 @@ class TrainConfig:
     )
     streams: int | Literal["auto"] = setting(
         "auto",
-        Number(whole=True, minimum=1, words=("auto",)),
+        Number(whole=True, minimum=1, below=100_001, words=("auto",)),
         "Number of streams that learn side by side. Each takes one step for each of its rows, and "
         "all are merged now and then. As many threads or workers can be busy. Changes the model. "
         "auto is 1, or on a cluster, without a batch size, 16 to 256 by the non-zeros of the data.",

@@ -103,6 +103,7 @@ NEEDED = {
     "a number": (("low", "high"), (math.nan, "none")),
 }
 REFUSED = [
+    ({"streams": 10**8}, "streams must be a whole number of at least 1 and below 100001"),
     ({"loss": "hing"}, "loss 'hing' is not known; did you mean 'hinge'"),
     ({"update": "adam"}, "update 'adam' is not known; choose one of dual-averaging, "),
     ({"accumulate": "both"}, "accumulate 'both' is not known; choose one of batch, row"),

@@ -230,6 +230,10 @@ def test_columns_without_names_may_lack_the_label(tmp_path):
         ({"cross": "y:job"}, r"cross= names the column 'y', which does not become features"),
         ({"columns": "y,age"}, r"columns= has the label 'y'; leave it out"),
         (
+            {"ignore": "job", "text_column": "job", "categories": (), "cross": ()},
+            r"ignore= and text_column= both name the column 'job'; leave it out of one",
+        ),
+        (
             {"columns": "age,job", "categories": (), "cross": (), "ngrams": 2},
             r"ngrams= is 2, and no column looks like text; name one with text_column=",
         ),

@@ -105,6 +105,11 @@ def learn_columns(head: TableHead) -> tuple[tuple[Column, ...], RowColumns]:
     others = head.row_columns()
     texts = _find_texts(head, others)
     ignored = {find("--ignore", name) for name in options.ignore}
+    for name in ignored.intersection(texts):
+        raise InputError(
+            f"{place}: --ignore and --text-column both name the column {shown(name)}; leave it out "
+            "of one of them"
+        )
     categories = {find("--categories", name) for name in options.categories}
     if options.columns is not None:
         named = [find("--columns", name) for name in options.columns]
