@@ -96,14 +96,14 @@ def test_the_documentation_names_every_setting_with_its_help():
 NEEDED = {
     "a finite number of at least 0": (("l1", "l2"), (-1.0, math.nan, "much")),
     "a finite number above 0 or 'auto'": (("step_size",), (0, "big", None)),
-    "a whole number of at least 1 or 'auto'": (("batch_size", "streams", "rounds"), (0, 2.5, True)),
+    "a whole number of at least 1 or 'auto'": (("batch_size", "rounds"), (0, 2.5, True)),
+    "a whole number of at least 1 and below 100001 or 'auto'": (("streams",), (0, 2.5, 10**8)),
     "a whole number of at least 1": (("passes", "partitions_per_batch"), (0, -3, "two")),
     "a whole number of at least 0": (("seed",), (-1, 1.0)),
     "True or False": (("shuffle", "fit_intercept"), ("no", 1)),
     "a number": (("low", "high"), (math.nan, "none")),
 }
 REFUSED = [
-    ({"streams": 10**8}, "streams must be a whole number of at least 1 and below 100001"),
     ({"loss": "hing"}, "loss 'hing' is not known; did you mean 'hinge'"),
     ({"update": "adam"}, "update 'adam' is not known; choose one of dual-averaging, "),
     ({"accumulate": "both"}, "accumulate 'both' is not known; choose one of batch, row"),
