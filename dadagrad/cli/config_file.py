@@ -42,6 +42,16 @@ class ConfigFile:
     reading: Mapping[str, Any] = field(default_factory=dict)
     holdout: str | None = None
 
+    def replaced(
+        self, reading: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return `reading` and `settings` with those that options give in place of the file's.
+
+        A setting without an option is None.
+        """
+        given = {name: value for name, value in settings.items() if value is not None}
+        return {**self.reading, **reading}, {**self.settings, **given}
+
     @classmethod
     def read(cls, file: str | None, *, several_losses: bool = False) -> ConfigFile:
         """Return the content of `file`, if there is one. `loss` may be a list of `several_losses`.

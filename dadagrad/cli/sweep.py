@@ -102,9 +102,7 @@ def sweep(
     from dadagrad.training.sweep import make_grid
 
     config_file = ConfigFile.read(file, several_losses=True)
-    reading = {**config_file.reading, **reading}
-    given = {name: value for name, value in settings.items() if value is not None}
-    values = {**config_file.settings, **given}
+    reading, values = config_file.replaced(reading, settings)
     of_file = values.pop("loss", "hinge")
     names = losses.split(",") if losses else [of_file] if isinstance(of_file, str) else of_file
     if not names:

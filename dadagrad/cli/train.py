@@ -143,9 +143,7 @@ def train(
         if trace is not None and not resumes:
             check_new_file(trace, overwrite)
     config_file = ConfigFile.read(file)
-    reading = {**config_file.reading, **reading}
-    given = {name: value for name, value in settings.items() if value is not None}
-    values = {**config_file.settings, **given}
+    reading, values = config_file.replaced(reading, settings)
     if checkpoints is not None and all(map(is_raw, data)):
         raise click.UsageError(
             "--checkpoints needs a dataset, which a later process can read, too; make one of the "

@@ -95,9 +95,8 @@ class CrossValidated(_Estimator):
         folds = list(check_cv(self.cv, y, classifier=is_classifier(self)).split(X, y, groups))
         scores = np.array([self._score_fold(X, y, weights, *fold) for fold in folds]).T
         if (alone := self._trained_alone(grid)) is not None:
-            self._only = {"l1": 0.0, "l2": 0.0}
+            self.best_params_ = {"l1": 0.0, "l2": 0.0}  # the only ones for now
             scores[alone] = [self._score_fold(X, y, weights, *fold)[0] for fold in folds]
-            del self._only
         ranked = np.where(np.isnan(scores), -np.inf, scores).mean(axis=1)
         self.best_index_ = int(np.argmax(ranked))
         params = [{name: getattr(config, name) for name in SWEPT} for config in grid]
@@ -147,7 +146,7 @@ class CrossValidated(_Estimator):
     def _config(self, seed: int) -> TrainConfig:
         """Return the settings side by side, or the best if it is known."""
         config = super()._config(seed)
-        return replace(config, **getattr(self, "best_params_", getattr(self, "_only", {})))
+        return replace(config, **getattr(self, "best_params_", {}))
 
 
 class AdaGradClassifierCV(CrossValidated, AdaGradClassifier):

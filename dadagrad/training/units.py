@@ -75,10 +75,11 @@ def choose_units(
     """The units of `Problem.with_units`, measured on the first rows, which `loader` keeps."""
     units: dict[str, NDArray[Any]] = {}
     if problem.config.scale_columns is not False:
-        always = problem.config.scale_columns is True
-        scales = _choose_scales(data, schedule, always, loader)
-        if scales is not None:
-            units[SCALES] = scales
+        measured = _measure_columns(data, schedule, loader)
+        if measured is not None:
+            _warn_of_far_columns(measured)
+            if problem.config.scale_columns is True or _is_table(measured.frequent):
+                units[SCALES] = _scales(measured, data.schema.n_features)
     if _centers_labels(problem):
         units[CENTERS] = _measure_centers(problem, data, schedule, loader)
     return units
@@ -105,26 +106,23 @@ def scale_new_columns(
     return replace(problem, scales=scales)
 
 
-def _choose_scales(
-    data: Dataset, schedule: Schedule, always: bool, loader: Loader
-) -> NDArray[np.float32] | None:
+def _scales(measured: _MeasuredColumns, n_features: int) -> NDArray[np.float32]:
     """The (n_features,) mean absolute value of each column in the first rows, where it is not 0.
 
-    Columns that the first rows lack have the median of the others. None, for no scales, if the
-    columns are of one range and not `always` to be scaled, or if all values are 1.
+    Columns that the first rows lack have the median of the others.
     """
-    measured = _measure_columns(data, schedule, loader)
-    if measured is not None and measured.n_far > MAX_FAR * measured.n_dense:
+    scales = np.full(n_features, np.median(measured.means), np.float32)
+    scales[measured.columns] = measured.means
+    return np.maximum(scales, MIN_SCALE)
+
+
+def _warn_of_far_columns(measured: _MeasuredColumns) -> None:
+    if measured.n_far > MAX_FAR * measured.n_dense:
         logger.warning(
             f"{measured.n_far:,} of {measured.n_dense:,} columns are more than {FAR:g} standard "
             "deviations from 0, which slows learning; subtract their means, as StandardScaler of "
             "scikit-learn does, or give a data frame, whose numbers are centered"
         )
-    if measured is None or not (always or _is_table(measured.frequent)):
-        return None
-    scales = np.full(data.schema.n_features, np.median(measured.means), np.float32)
-    scales[measured.columns] = measured.means
-    return np.maximum(scales, MIN_SCALE)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,11 @@ def are_texts(X: Any) -> bool:
     return all(isinstance(item, str) or is_missing(item) for item in X)
 
 
+def are_dicts(X: Any) -> bool:
+    """True for a list of rows, which are dicts of cells by column."""
+    return isinstance(X, list) and len(X) > 0 and all(isinstance(row, dict) for row in X)
+
+
 def labelled_texts(X: Any, y: Any, weights: Any) -> tuple[pa.Table, RowOptions]:
     """A table of one column of texts, with their labels, and weights if any; the names of these."""
     texts = pa.table({"text": pa.array(list(X), pa.string(), from_pandas=True)})

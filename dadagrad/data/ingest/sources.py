@@ -28,6 +28,7 @@ from dadagrad.data.feature_space import FeatureSpace
 from dadagrad.data.ingest.arrays import matrix_source, open_arrays, open_datasets, stored_source
 from dadagrad.data.ingest.pairs import (
     RowOptions,
+    are_dicts,
     are_texts,
     is_pair,
     labelled_blocks,
@@ -320,7 +321,7 @@ def make_source(data: Any) -> Source:
     if is_dask(X):
         matrix = BlockedMatrix(X)
         return DaskMatrixSource(matrix, matrix.gather(y, "y"), matrix.gather(weights, "weights"))
-    if isinstance(X, list) and X and all(isinstance(row, dict) for row in X):
+    if are_dicts(X):
         X = to_table(X, FrameSource.name)
     if is_pair(data) and are_texts(X):
         return FrameSource(*labelled_texts(X, y, weights))
@@ -340,7 +341,7 @@ def is_raw(data: Any) -> bool:
         return _is_raw_path(local_path(data))
     if is_pair(data):
         X = data[0]
-        if are_texts(X) or (isinstance(X, list) and X and isinstance(X[0], dict)):
+        if are_texts(X) or are_dicts(X):
             return True
         data = X
     elif isinstance(data, list | tuple):
