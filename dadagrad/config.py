@@ -37,7 +37,7 @@ from dadagrad.settings import (
 
 __all__ = ["SETTINGS", "SWEPT", "TrainConfig", "baselines", "make_config", "projection_tree"]
 
-CHOSEN = ("step_size", "average", "scale_columns", "center_labels")
+CHOSEN = ("step_size", "average", "scale_columns", "center")
 """Settings that may be chosen on the first rows."""
 
 SWEPT = ("step_size", "l1", "l2")
@@ -181,11 +181,11 @@ class TrainConfig:
         "values of frequent columns differ more than 20-fold, or are above 20 or below 0.001, as "
         "in raw tables.",
     )
-    center_labels: bool | Literal["auto"] = setting(
+    center: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Start a regression from the best constant of the first rows, which becomes a part of the "
-        "intercept. auto does so where step_size is auto.",
+        "Subtract means, for which the intercept makes up: of columns, where half of them are in "
+        "nearly all rows, and of labels of a regression. auto does so where step_size is auto.",
         research=True,
     )
     class_weight: Literal["balanced"] | Mapping[Any, float] | None = setting(

@@ -6,7 +6,7 @@ Together they give the outputs (a linear model each, in one stream) and the sett
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import LabelColumn, Schema
+from dadagrad.data.units import Units
 from dadagrad.errors import InputError
 from dadagrad.optim.baselines import Learner
 from dadagrad.optim.losses import Loss
@@ -32,14 +33,6 @@ if TYPE_CHECKING:
 MAX_GROUP_WIDTH = 8
 """Independent outputs of a group: their part of the state fills one cache line."""
 
-SCALES, CENTERS = "scales", "centers"
-"""Names of `Problem.scales` and `Problem.centers` among the arrays of a state that is saved."""
-
-
-def take_units(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Remove the units (`Problem.units`) from the arrays of a state that was saved."""
-    return {name: arrays.pop(name) for name in (SCALES, CENTERS) if name in arrays}
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -50,19 +43,15 @@ class Problem:
     config : TrainConfig
         With `batch_size` a number. Each of its alternatives is a setting, and every setting trains
         all targets, in the same pass over the data.
-    scales : (n_features,) float32 or None
-        Numbers that columns are divided by before they are learned from, and weights after.
-    centers : (n_label_columns,) float64 or None
-        Scores that a regression starts from: it learns from the labels of `Loss.center`, and the
-        centers are added to the intercepts after.
+    units : Units
+        The units that rows are learned from in, in which a state is.
     """
 
     config: TrainConfig
     task: Task
     label_columns: tuple[LabelColumn, ...]
     n_features: int
-    scales: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
-    centers: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
+    units: Units = field(default=Units(), repr=False, compare=False)
     configs: tuple[TrainConfig, ...] = ()
     """Configurations of several settings, if they are not the alternatives of `config`."""
 
@@ -278,17 +267,13 @@ class Problem:
         )
         return replace(self, config=several[0], configs=several if len(several) > 1 else ())
 
-    @property
-    def units(self) -> dict[str, NDArray[Any]]:
-        """Scales and centers, if there are any: a state is in these units."""
-        units = {SCALES: self.scales, CENTERS: self.centers}
-        return {name: array for name, array in units.items() if array is not None}
-
-    def with_units(self, units: Mapping[str, NDArray[Any]]) -> Problem:
-        """Return the same problem with these `scales` and `centers`, if there are any."""
-        scaled = SCALES in units or self.config.scale_columns is True
-        problem = self._with_choices(scale_columns=scaled, center_labels=CENTERS in units)
-        return replace(problem, scales=units.get(SCALES), centers=units.get(CENTERS))
+    def with_units(self, units: Units) -> Problem:
+        """Return the same problem with these `units`."""
+        scaled = units.scales is not None or self.config.scale_columns is True
+        centered = not (units.means is None and units.centers is None)
+        centered = centered or self.config.center is True
+        problem = self._with_choices(scale_columns=scaled, center=centered)
+        return replace(problem, units=units)
 
     @property
     def takes_centers(self) -> bool:
@@ -304,16 +289,18 @@ class Problem:
         return has_units or not (config.l1 or config.l2 or config.regularizer)
 
     def center(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The (n_rows, n_label_columns) `labels` as they are learned from with `centers`."""
-        assert self.centers is not None
-        centered = self.loss.center(labels, self.centers)
+        """The (n_rows, n_label_columns) `labels` as they are learned from with `Units.centers`."""
+        assert self.units.centers is not None
+        centered = self.loss.center(labels, self.units.centers)
         assert centered is not None, "only losses with centers have some"
         return centered[0]
 
     @cached_property
     def loss_factors(self) -> NDArray[np.float64]:
         """Factors of the losses of centered labels, (n_label_columns,), that make them true."""
-        centers = np.zeros(len(self.label_columns)) if self.centers is None else self.centers
+        centers = self.units.centers
+        if centers is None:
+            centers = np.zeros(len(self.label_columns))
         centered = self.loss.center(centers[None], centers)
         return np.ones_like(centers) if centered is None else centered[1]
 

@@ -140,6 +140,31 @@ class Rows:
         values = np.float32(1.0) if self.values is None else self.values
         return replace(self, values=values / scales[self.vocabulary][self.indices])
 
+    def center_columns(self, columns: NDArray[np.int64], means: NDArray[np.float32]) -> Rows:
+        """Rows from which the (n_columns,) `means` of the increasing `columns` are subtracted.
+
+        A row without an entry of a column has the value 0 there, and minus the mean after.
+        """
+        from scipy.sparse import csr_array
+
+        vocabulary = np.union1d(self.vocabulary, columns)
+        places = np.searchsorted(vocabulary, self.vocabulary)
+        matrix = replace(self, vocabulary=places).to_csr(len(vocabulary))
+        entries = (
+            np.tile(means, self.n_rows),
+            np.tile(np.searchsorted(vocabulary, columns), self.n_rows),
+        )
+        bounds = np.arange(self.n_rows + 1) * len(columns)
+        centered = matrix - csr_array((*entries, bounds), shape=matrix.shape)
+        return replace(
+            self,
+            vocabulary=vocabulary,
+            indptr=centered.indptr.astype(np.int64),
+            indices=centered.indices.astype(np.int32),
+            values=centered.data,
+            row_scale=None,
+        )
+
     def check(self, place: str) -> None:
         """Raise `InputError` naming `place`, the row and the column of the first bad entry.
 

@@ -69,7 +69,7 @@ class AdaGradClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     """
 
     _tasks = ("binary", "multiclass")
-    _excluded_settings = ("center_labels", "seed")
+    _excluded_settings = ("seed",)
     _encoder: LabelEncoder
     calibration: Any
     class_weight: Any

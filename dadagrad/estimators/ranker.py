@@ -45,7 +45,7 @@ class AdaGradRanker(LinearEstimator):
     """
 
     _tasks = ("ranking",)
-    _excluded_settings = ("calibration", "center_labels", "class_weight", "fit_intercept", "seed")
+    _excluded_settings = ("calibration", "center", "class_weight", "fit_intercept", "seed")
 
     def fit(  # type: ignore[override]
         self,

@@ -18,7 +18,7 @@ from dadagrad.data.dataset import Dataset
 from dadagrad.data.skipping import skipping
 from dadagrad.errors import DadagradError, InputError, OnError, TrainingError
 from dadagrad.model.writer import ModelWriter
-from dadagrad.problem import SCALES, Problem, make_problem
+from dadagrad.problem import Problem, make_problem
 from dadagrad.storage.memory import trim_malloc
 from dadagrad.training.callbacks import BeginEvent, Callback
 from dadagrad.training.checkpoints.snapshot import CheckpointSaver, Start
@@ -230,7 +230,9 @@ class Run:
         if config.scale_columns is not False or engine.loader is not None:
             self._check_order(loader)
         units = choose_units(self.problem, self.readable, self.schedule, loader)
-        if SCALES in units:
+        if units.means is not None:
+            self.messages("columns that most rows have lose their means in the first rows")
+        if units.scales is not None:
             self.messages("columns are divided by their mean absolute value in the first rows")
         self.problem = self.problem.with_units(units)
         if config.step_size == "auto" and config.update.has_step_size:

@@ -16,10 +16,11 @@ import numpy as np
 
 from dadagrad.config import CHOSEN, TrainConfig
 from dadagrad.data.dataset import Dataset
+from dadagrad.data.units import Units
 from dadagrad.data.views import check_features, with_label_columns
 from dadagrad.errors import CorruptionError, InputError
 from dadagrad.model.model import Model
-from dadagrad.problem import SCALES, Problem, take_units
+from dadagrad.problem import Problem
 from dadagrad.storage.arrays import AnyArray
 from dadagrad.training.checkpoints.snapshot import Start
 from dadagrad.training.messages import Place
@@ -32,7 +33,7 @@ InitialModel: TypeAlias = "TrainResult | InitialState | str"
 
 _FIXED = (
     "update", "loss", "accumulate", "fit_intercept", "preconditioner", "average",
-    "scale_columns", "center_labels", "calibration",
+    "scale_columns", "center", "calibration",
 )  # fmt: skip
 """Settings that cannot change where training goes on from a state."""
 
@@ -79,12 +80,12 @@ class InitialState:
         model = self.model
         # A run changes its state, and others may start from the same.
         arrays = {name: array.copy() for name, array in self.arrays.items()}
-        units = take_units(arrays)
-        if (scales := units.get(SCALES)) is not None:
-            unknown = np.full(problem.n_features - len(scales), np.median(scales), np.float32)
-            units[SCALES] = np.append(scales, unknown)
         before = Problem(self.config, model.task, model.label_columns, model.n_features)
-        before = before.with_units(units)
+        try:
+            units = Units.take(arrays, model.n_features, len(model.label_columns))
+        except ValueError as error:
+            raise _corruption(error) from None
+        before = before.with_units(units.grown(problem.n_features))
         problem = continue_problem(problem, before)
         if problem.n_features > model.n_features and not problem.compiled:
             raise InputError(
@@ -100,7 +101,11 @@ class InitialState:
                 arrays = _grow(arrays, model.n_features, problem.n_features)
             return problem, Start(continue_state(problem, arrays, t), Place(earlier=earlier))
         except (KeyError, ValueError, IndexError) as error:
-            raise CorruptionError(f"the state of the initial model does not fit: {error}") from None
+            raise _corruption(error) from None
+
+
+def _corruption(error: Exception) -> CorruptionError:
+    return CorruptionError(f"the state of the initial model does not fit: {error}")
 
 
 def load_with_state(source: Any) -> tuple[Model, Mapping[str, AnyArray]]:
@@ -138,8 +143,10 @@ def continue_problem(problem: Problem, before: Problem) -> Problem:
     config, chosen = problem.config, before.config
     choices = {name: getattr(chosen, name) for name in CHOSEN if getattr(config, name) == "auto"}
     config = replace(config, **choices)
-    problem = replace(problem, config=config, scales=before.scales, centers=before.centers)
-    if problem.centers is not None and not all(each.takes_centers for each in problem.settings):
+    problem = replace(problem, config=config, units=before.units)
+    if problem.units.centers is not None and not all(
+        each.takes_centers for each in problem.settings
+    ):
         raise InputError(
             f"the initial model of {problem.loss.name} loss began at the best constant, which "
             "would change the strength of these penalties; give it those that it had, or train "

@@ -188,7 +188,7 @@ def count(
     finite = _finite_settings(problem, scores, overflowed, place, first_row)
     if problem.loss.classifies:
         check_labels(problem.label_columns, labels, place, first_row)
-    elif problem.centers is None:  # else they were checked before
+    elif problem.units.centers is None:  # else they were checked before
         check_targets(problem.loss, labels, place, first_row)
     targets = np.ascontiguousarray(problem.settings[0].targets(labels).T)
     couples = problem.loss.couples
@@ -224,7 +224,7 @@ def count(
             mistakes[setting, target] = weigh((of_setting[target] > 0.0) != (targets[target] > 0.0))
 
     spread(count_loss, losses.size)
-    if problem.centers is not None:
+    if problem.units.centers is not None:
         losses *= problem.loss_factors
     n_rows, n_entries, weight = len(labels), int(batch.indptr[-1]), float(len(labels))
     if len(importance):

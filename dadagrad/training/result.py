@@ -23,7 +23,7 @@ from dadagrad.summary import html_table, percent, run_lines, significant
 from dadagrad.training.coordinator import Coordinator
 from dadagrad.training.messages import Place
 from dadagrad.training.progressive import ProgressiveMetrics, best_setting
-from dadagrad.training.state import state_bytes, unscaled
+from dadagrad.training.state import state_bytes
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.remote import RemoteWeights
 
@@ -127,7 +127,7 @@ class TrainResult:
         if place.passes:
             first, earlier = place.passes[0], place.earlier
             metrics = (first if earlier is None else earlier + first).to_arrays(best)
-        return state.arrays | problem.units | metrics | {"t": np.array([state.t])}
+        return state.arrays | problem.units.arrays | metrics | {"t": np.array([state.t])}
 
     def save(self, url: str, *, keep_state: bool | None = None) -> None:
         """Save the model, with the state from which ``train(..., initial_model=url)`` goes on.
@@ -161,11 +161,12 @@ def make_model(
     state, problem = state.of_setting(problem, best), problem.settings[best]
     urls = [source.url for source in data.sources]
     ids, weights = state.nonzero_weights(problem)
+    weights = problem.units.raw_weights(ids, weights)
     return Model(
         n_features=problem.n_features,
         ids=ids,
-        weights=unscaled(problem, ids, weights),
-        intercept=state.intercepts(problem) + (0.0 if problem.centers is None else problem.centers),
+        weights=weights,
+        intercept=problem.units.raw_intercept(state.intercepts(problem), ids, weights),
         loss=describe(problem.loss),
         task=problem.task,
         label_columns=problem.label_columns,

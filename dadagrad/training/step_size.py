@@ -24,6 +24,7 @@ from dadagrad.config import SETTINGS
 from dadagrad.data.blocks import Block, concatenate, take
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
+from dadagrad.data.units import Units
 from dadagrad.errors import TrainingError
 from dadagrad.kernels.id_sets import DistinctIds, look_up, relabel
 from dadagrad.kernels.parallel import Spread, serial, threaded
@@ -154,7 +155,8 @@ def _read(
     blocks, vocabularies, n_ids = [], [], 0
     for reading, (partition, n_rows) in enumerate(parts):
         slice_ = Slice(reading, partition, 0, n_rows, last=False)
-        rows = rows_of(problem, loaded[reading], slice_, data.place_of(partition))
+        centered = problem.units.center_columns(loaded[reading].slice(0, n_rows))
+        rows = rows_of(problem, centered, slice_, data.place_of(partition))
         used, indices = relabel(rows.indices, rows.n_local)
         vocabularies.append(look_up(rows.vocabulary, used))
         blocks.append(Block(rows.indptr, indices + n_ids, rows.values, rows.labels, rows.weights,
@@ -201,7 +203,7 @@ def _target_scale(
         limits[(np.abs(labels) > limits).mean(axis=0) > MAX_OUTLIERS] = np.inf
         labels = np.clip(labels, -limits, limits)
     size = float(np.sqrt(np.average(np.square(labels).mean(axis=1), weights=importance)))
-    centers = np.zeros(1) if problem.centers is None else problem.centers
+    centers = np.zeros(1) if problem.units.centers is None else problem.units.centers
     return size or float(np.sqrt(np.square(centers).mean())) or 1.0
 
 
@@ -257,7 +259,7 @@ def _with_step_size(problem: Problem, step_size: float, rows: Rows) -> Problem:
         calibration="none",
     )
     n_features = rows.n_local if problem.compiled else problem.n_features
-    return replace(setting, config=config, n_features=n_features, scales=None, centers=None)
+    return replace(setting, config=config, n_features=n_features, units=Units())
 
 
 def _stages(importance: NDArray[np.float64], compiled: bool) -> Iterator[tuple[slice, slice, int]]:

@@ -11,6 +11,10 @@ Scaling hurts text, whose values say how much a word means (the error of 20 News
 rises by 9 %). The two are easy to tell apart: in text and images the largest and the smallest mean
 value of a frequent column are a factor 1.5 to 6 apart, in tables 40 to 10,000,000.
 
+A column that is far from 0 for its spread looks like a constant. Dense columns lose their means
+where most columns are dense; a sparse one would not be sparse any more. The intercept of a model
+makes up for means, so that its weights are those of the data.
+
 An intercept takes many steps to labels that are far from 0, while all other weights stand in for
 it. A regression starts from a center, the score that is the best constant of the first rows: it
 learns from the labels of `dadagrad.optim.losses.Loss.center`, and the center is added to the
@@ -21,25 +25,33 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
-from dadagrad.errors import InputError
+from dadagrad.data.units import Units
+from dadagrad.errors import InputError, name_options
 from dadagrad.kernels.id_sets import distinct_ids
 from dadagrad.optim.arrays import Array
-from dadagrad.problem import CENTERS, SCALES, Problem
+from dadagrad.problem import Problem
 from dadagrad.training.constant import best_scores
+from dadagrad.training.memory.workers import MAX_GATHERED
 from dadagrad.training.schedule.base import Schedule
+from dadagrad.training.state import state_bytes
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.step_size import first_rows
 from dadagrad.training.worker.partition_reader import Loader
 
 logger = logging.getLogger(__name__)
+
+_FAR = (
+    "most columns are in nearly all rows, and some are far from 0, which slows learning; subtract "
+    "their means with --center"
+)
 
 MAX_PARTITIONS = 2
 """Partitions that are measured at most. The run learns from the same ones first, so they stay in
@@ -58,9 +70,11 @@ MAX_RATIO = 20.0
 """Ratio of the largest and the smallest mean value of a frequent column, above which all columns
 are scaled."""
 
-DENSE, FAR, MAX_FAR = 0.95, 2.0, 0.25
-"""Share of the rows that have a dense column, at least; standard deviations from 0 to the mean of
-one that is far from 0; and the share of those among the dense ones above which a run warns."""
+DENSE = 0.95
+"""Share of the rows that have a dense column, at least."""
+
+MIN_VARIANCE = 1e-9
+"""Variance of a column that is not constant, at least, as a share of the mean square."""
 
 MIN_SCALE = np.float32(1e-30)
 """Smallest scale: weights are divided by scales in the end, and must not overflow."""
@@ -69,20 +83,26 @@ MEAN_RANGE = 1e-3, 20.0
 """Mean values of frequent columns that the grid of step sizes suits."""
 
 
-def choose_units(
-    problem: Problem, data: Dataset, schedule: Schedule, loader: Loader
-) -> dict[str, NDArray[Any]]:
-    """The units of `Problem.with_units`, measured on the first rows, which `loader` keeps."""
-    units: dict[str, NDArray[Any]] = {}
-    if problem.config.scale_columns is not False:
+def choose_units(problem: Problem, data: Dataset, schedule: Schedule, loader: Loader) -> Units:
+    """The units of a run, measured on the first rows, which `loader` keeps."""
+    scales = means = label_centers = None
+    config, n_features = problem.config, data.schema.n_features
+    centers, centers_labels = _centers(problem)
+    measured = None
+    if config.scale_columns is not False or centers:
         measured = _measure_columns(data, schedule, loader)
-        if measured is not None:
-            _warn_of_far_columns(measured)
-            if problem.config.scale_columns is True or _is_table(measured.frequent):
-                units[SCALES] = _scales(measured, data.schema.n_features)
-    if _centers_labels(problem):
-        units[CENTERS] = _measure_centers(problem, data, schedule, loader)
-    return units
+    if measured is not None and measured.is_apart:
+        if centers:
+            measured = measured.centered()
+            means = np.zeros(n_features, np.float32)
+            means[measured.columns] = measured.means
+        elif config.center == "auto" and config.fit_intercept:
+            logger.warning(name_options(_FAR))
+    if measured is not None and _scales_columns(config.scale_columns, measured):
+        scales = _scales(measured, n_features)
+    if centers_labels:
+        label_centers = _measure_centers(problem, data, schedule, loader)
+    return Units(scales, means, label_centers)
 
 
 def scale_new_columns(
@@ -93,7 +113,7 @@ def scale_new_columns(
     In the rows before they were 0, so `state` has learned nothing of them, and their scale was the
     median of others. The first rows of `data` are measured, which `loader` keeps.
     """
-    if problem.scales is None or not isinstance(state, State):
+    if problem.units.scales is None or not isinstance(state, State):
         return problem
     measured = _measure_columns(data, schedule, loader)
     if measured is None:
@@ -101,108 +121,104 @@ def scale_new_columns(
     learned = state.pull(measured.columns).accumulators.any(axis=(0, 2, 3))
     if learned.all():
         return problem
-    scales = problem.scales.copy()
-    scales[measured.columns[~learned]] = np.maximum(measured.means[~learned], MIN_SCALE)
-    return replace(problem, scales=scales)
+    scales = problem.units.scales.copy()
+    scales[measured.columns[~learned]] = np.maximum(measured.sizes[~learned], MIN_SCALE)
+    return replace(problem, units=replace(problem.units, scales=scales))
 
 
 def _scales(measured: _MeasuredColumns, n_features: int) -> NDArray[np.float32]:
-    """The (n_features,) mean absolute value of each column in the first rows, where it is not 0.
-
-    Columns that the first rows lack have the median of the others.
-    """
-    scales = np.full(n_features, np.median(measured.means), np.float32)
-    scales[measured.columns] = measured.means
+    """The (n_features,) size of each column; columns that the first rows lack have the median."""
+    scales = np.full(n_features, np.median(measured.sizes), np.float32)
+    scales[measured.columns] = measured.sizes
     return np.maximum(scales, MIN_SCALE)
-
-
-def _warn_of_far_columns(measured: _MeasuredColumns) -> None:
-    if measured.n_far > MAX_FAR * measured.n_dense:
-        logger.warning(
-            f"{measured.n_far:,} of {measured.n_dense:,} columns are more than {FAR:g} standard "
-            "deviations from 0, which slows learning; subtract their means, as StandardScaler of "
-            "scikit-learn does, or give a data frame, whose numbers are centered"
-        )
 
 
 @dataclass(frozen=True)
 class _MeasuredColumns:
-    """Mean absolute values, where they are not 0, of the columns of some rows.
+    """Measures of the columns of some rows, each (n_columns,).
 
-    `columns` are the ids of columns, `means` their (n_columns,) mean values, and `frequent` those
-    of the columns that are in many rows. Of the `n_dense` columns that are in nearly all rows,
-    `n_far` are far from 0 for their spread.
+    `columns` are the ids of columns, `sizes` the mean absolute values where they are not 0. The
+    `means` are those of dense columns, which nearly all rows have, and whose absolute values
+    without them have the mean `spreads`; both are 0 for the others and for constants.
     """
 
     columns: NDArray[np.int64]
+    sizes: NDArray[np.float64]
+    is_frequent: NDArray[np.bool_]
     means: NDArray[np.float64]
-    frequent: NDArray[np.float64]
-    n_dense: int
-    n_far: int
+    spreads: NDArray[np.float64]
+
+    @property
+    def is_apart(self) -> bool:
+        """True if most columns are dense, and some of them are far from 0 for their spread."""
+        n_dense = np.count_nonzero(self.means)
+        is_far = np.abs(self.means) > self.spreads
+        return bool(2 * n_dense >= len(self.columns) and is_far.any())
+
+    def centered(self) -> _MeasuredColumns:
+        """The measures of the rows without the means."""
+        return replace(self, sizes=np.where(self.spreads > 0.0, self.spreads, self.sizes))
 
 
 def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _MeasuredColumns | None:
     """Measure the first partitions of the run, which `loader` keeps; None if all values are 1."""
-    # By partition, so that columns which do not occur take no memory.
-    ids, sums, counts, n_rows, n_entries, n_partitions = [], [], [], 0, 0, 0
-    totals, squares = [], []
+    all_ids, all_values, n_rows, n_taken, n_entries, n_partitions = [], [], 0, 0, 0, 0
     for partition in schedule.first.order(0):
         whole = loader.load(partition)
         loaded = _from_first_weighted(whole)
         if not loaded.n_rows:
             continue
         fitting = np.searchsorted(loaded.indptr, MAX_ENTRIES - n_entries, side="right") - 1
-        stop = max(int(fitting), min(1 - n_rows, loaded.n_rows))
-        rows = loaded.slice(0, min(MAX_ROWS - n_rows, stop))
+        stop = max(int(fitting), min(1 - n_taken, loaded.n_rows))
+        rows = loaded.slice(0, min(MAX_ROWS - n_taken, stop))
+        is_row = np.ones(rows.n_rows, bool) if rows.weights is None else rows.weights > 0.0
         if rows.nnz and not (rows.values is None and rows.row_scale is None):
             matrix = replace(rows, vocabulary=np.arange(rows.n_local)).to_csr(rows.n_local)
-            if rows.weights is not None:  # a row of weight 0 is no row
-                matrix = matrix[rows.weights > 0.0]
-            n_values = matrix.count_nonzero(axis=0)
-            positions = np.flatnonzero(n_values)
-            ids.append(rows.vocabulary[positions])
-            counts.append(n_values[positions])
-            matrix = matrix.astype(np.float64)
-            sums.append(abs(matrix).sum(axis=0)[positions])
-            totals.append(matrix.sum(axis=0)[positions])
-            squares.append(matrix.power(2).sum(axis=0)[positions])
-        n_rows, n_entries = n_rows + rows.n_rows, n_entries + rows.nnz
+            matrix = matrix[is_row]
+            matrix.eliminate_zeros()
+            all_ids.append(rows.vocabulary[matrix.indices])
+            all_values.append(matrix.data.astype(np.float64))
+        n_rows += int(np.count_nonzero(is_row))
+        n_taken, n_entries = n_taken + rows.n_rows, n_entries + rows.nnz
         loader.keep(partition, whole)
         n_partitions += 1
         if rows.n_rows < loaded.n_rows or n_partitions == MAX_PARTITIONS:
             break
-    if not sum(map(len, ids)):
+    if not sum(map(len, all_ids)):
         return None
-    columns, places = distinct_ids(np.concatenate(ids))
-    n_values = np.bincount(places, np.concatenate(counts))
-    means = np.bincount(places, np.concatenate(sums)) / n_values
-    frequent = means[n_values >= max(FREQUENT * n_rows, MIN_COUNT)]
-    dense = n_values >= max(DENSE * n_rows, MIN_COUNT)
-    mean, square = (
-        np.bincount(places, np.concatenate(each))[dense] / n_rows for each in (totals, squares)
-    )
-    variance = square - mean**2
-    is_far = (variance > 1e-9 * square) & (mean**2 > FAR**2 * variance)
-    n_dense, n_far = int(np.count_nonzero(dense)), int(np.count_nonzero(is_far))
-    return _MeasuredColumns(columns, means, frequent, n_dense, n_far)
+    columns, places = distinct_ids(np.concatenate(all_ids))
+    values = np.concatenate(all_values)
+
+    def sums(of_entries: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(places, of_entries, len(columns)).astype(np.float64)
+
+    n_values = sums(np.ones(len(values)))
+    sizes = sums(np.abs(values)) / n_values
+    means, squares = sums(values) / n_rows, sums(np.square(values)) / n_rows
+    varies = squares - np.square(means) > MIN_VARIANCE * squares
+    means[~varies | (n_values < max(DENSE * n_rows, MIN_COUNT))] = 0.0
+    deviations = sums(np.abs(values - means[places])) + (n_rows - n_values) * np.abs(means)
+    spreads = np.where(means == 0.0, 0.0, deviations / n_rows)
+    is_frequent = n_values >= max(FREQUENT * n_rows, MIN_COUNT)
+    return _MeasuredColumns(columns, sizes, is_frequent, means, spreads)
 
 
-def _centers_labels(problem: Problem) -> bool:
-    """True if a regression starts from the best constants.
+def _centers(problem: Problem) -> tuple[bool, bool]:
+    """True if columns may lose their means, and if a regression starts from the best constants.
 
-    A given step size is that of the papers, whose intercepts start at 0.
+    A given step size is that of the papers, which know neither.
     """
     config = problem.config
-    suits = config.fit_intercept and all(each.takes_centers for each in problem.settings)
-    if config.center_labels is True and not suits:
-        raise InputError(
-            "--center-labels is for an intercept and a loss of the difference of score and label, "
-            "such as squared, or of their ratio, such as poisson (with no penalty but l1 and l2 of "
-            f"one label column); the loss is {problem.loss.name}: leave it out"
-        )
-    if config.center_labels == "auto":
-        return suits and config.step_size == "auto" and config.update.has_step_size
-    return config.center_labels
+    chosen = config.center
+    if chosen == "auto":
+        chosen = config.step_size == "auto" and config.update.has_step_size
+    if config.center is True and not config.fit_intercept:
+        raise InputError("--center needs an intercept, which makes up for means: leave it out")
+    if not (chosen and config.fit_intercept):
+        return False, False
+    # The workers of a cluster that keep a large state write the weights without the intercept.
+    stays = 2 * state_bytes(problem) > MAX_GATHERED
+    return not stays, all(each.takes_centers for each in problem.settings)
 
 
 def _measure_centers(problem: Problem, data: Dataset, schedule: Schedule, loader: Loader) -> Array:
@@ -240,10 +256,11 @@ def _from_first_weighted(rows: Rows) -> Rows:
     return rows.slice(int(weighted[0]) if len(weighted) else rows.n_rows, rows.n_rows)
 
 
-def _is_table(means: NDArray[np.float64]) -> bool:
-    """True if columns of these mean values need to be scaled."""
-    if not len(means):
-        return False
+def _scales_columns(setting: bool | Literal["auto"], measured: _MeasuredColumns) -> bool:
+    """True if columns are to be divided by their sizes; by "auto" those of tables are."""
+    frequent = measured.sizes[measured.is_frequent]
+    if setting != "auto" or not len(frequent):
+        return setting is True
     low, high = MEAN_RANGE
-    smallest, largest = float(means.min()), float(means.max())
+    smallest, largest = float(frequent.min()), float(frequent.max())
     return smallest < low or largest > high or largest > MAX_RATIO * smallest

@@ -115,7 +115,7 @@ def ours(data: RealSet, loss: str, **settings: Any) -> float:
 
 
 def from_0(data: RealSet, loss: str) -> float:
-    return ours(data, loss, center_labels=False)
+    return ours(data, loss, center=False)
 
 
 def vowpal_wabbit(data: RealSet, loss: str) -> float:

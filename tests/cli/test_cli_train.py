@@ -171,7 +171,7 @@ def test_options_replace_the_settings_of_a_file(run, places, tmp_path):
     run(*arguments, "--step-size", "0.2", "--class-weight", "-1=3", "--json")
     assert config_of(tmp_path / "m") == TrainConfig(
         loss="logistic", l1=1e-5, step_size=0.2, low=-2.0, shuffle=False, batch_size=1, streams=1,
-        class_weight={-1: 3.0}, scale_columns=False, center_labels=False,
+        class_weight={-1: 3.0}, scale_columns=False, center=False,
     )  # fmt: skip
     file.write_text(f"holdout = 0.2\n{file.read_text()}")
     result = run(*arguments, "--shuffle", "--holdout", places.test, "--json", "--overwrite").json

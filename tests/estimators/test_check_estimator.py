@@ -40,12 +40,12 @@ def test_estimator(estimator, check):
 @pytest.mark.parametrize(
     ("estimator", "loss", "excluded"),
     [
-        (AdaGradClassifier, "hinge", {"center_labels"}),
+        (AdaGradClassifier, "hinge", set()),
         (AdaGradRegressor, "squared", {"calibration", "class_weight"}),
         (
             AdaGradRanker,
             "ranking",
-            {"calibration", "center_labels", "class_weight", "fit_intercept"},
+            {"calibration", "center", "class_weight", "fit_intercept"},
         ),
     ],
 )

@@ -97,15 +97,15 @@ def test_workers_that_cannot_write_leave_the_model_to_this_process(
 def test_a_model_is_whole_if_a_worker_is_lost_while_it_writes(
     scheduler_here, wide, expected, tmp_path, monkeypatch
 ):
-    unscaled, calls = shard_store.unscaled, []
+    shared_storage, calls = shard_store.shared_storage, []
 
     def lose_the_third(*arguments):
         calls.append(arguments)
         if len(calls) == 3:
             raise RoundLost("worker 1 has left the cluster")
-        return unscaled(*arguments)
+        return shared_storage(*arguments)
 
-    monkeypatch.setattr(shard_store, "unscaled", lose_the_third)
+    monkeypatch.setattr(shard_store, "shared_storage", lose_the_third)
     url = str(tmp_path / "model")
     train(wide, CONFIG, client=scheduler_here, save_to=url)
     assert len(calls) == 3 + 8
@@ -117,17 +117,17 @@ def test_workers_may_wait_for_the_store_of_a_model(
     scheduler_here, wide, expected, tmp_path, monkeypatch
 ):
     """For longer than they are else given to answer."""
-    unscaled, waited = shard_store.unscaled, []
+    shared_storage, waited = shard_store.shared_storage, []
 
     def wait_first(*arguments):
         folders = list(url.glob("parts-*"))
         if folders != waited:
             waited[:] = folders
             time.sleep(0.8)
-        return unscaled(*arguments)
+        return shared_storage(*arguments)
 
     url = tmp_path / "model"
-    monkeypatch.setattr(shard_store, "unscaled", wait_first)
+    monkeypatch.setattr(shard_store, "shared_storage", wait_first)
     monkeypatch.setitem(dask.config.config["dadagrad"], "worker-ttl", "500ms")
     result = train(wide, CONFIG, client=scheduler_here, save_to=str(url))
     assert result.digest == Model.load(url).digest == expected.digest
@@ -136,14 +136,14 @@ def test_workers_may_wait_for_the_store_of_a_model(
 def test_workers_that_write_are_not_waited_for_if_the_scheduler_is_lost(
     scheduler_here, wide, tmp_path, monkeypatch
 ):
-    unscaled, may_write, lost = shard_store.unscaled, threading.Event(), []
+    shared_storage, may_write, lost = shard_store.shared_storage, threading.Event(), []
 
     def wait(*arguments):
         lost.append(True)
         may_write.wait(3)
-        return unscaled(*arguments)
+        return shared_storage(*arguments)
 
-    monkeypatch.setattr(shard_store, "unscaled", wait)
+    monkeypatch.setattr(shard_store, "shared_storage", wait)
     monkeypatch.setattr(ClusterMonitor, "is_lost", property(lambda monitor: lost and lost.pop()))
     with pytest.raises(TrainingError, match="the scheduler has not answered"):
         train(wide, CONFIG, client=scheduler_here, save_to=str(tmp_path / "model"))
@@ -154,16 +154,16 @@ def test_workers_stop_writing_when_their_folder_is_removed(
     scheduler_here, wide, expected, tmp_path, monkeypatch
 ):
     """A client that is stopped removes it."""
-    unscaled, url = shard_store.unscaled, tmp_path / "model"
+    shared_storage, url = shard_store.shared_storage, tmp_path / "model"
 
     def remove_once(*arguments):
         if not removed:
             removed.extend(url.glob("parts-*"))
             shutil.rmtree(removed[0])
-        return unscaled(*arguments)
+        return shared_storage(*arguments)
 
     removed = []
-    monkeypatch.setattr(shard_store, "unscaled", remove_once)
+    monkeypatch.setattr(shard_store, "shared_storage", remove_once)
     train(wide, CONFIG, client=scheduler_here, save_to=str(url))
     assert Model.load(url).digest == expected.digest
     assert parts_of(url)[0] != removed[0]

@@ -123,7 +123,7 @@ def test_a_row_may_have_more_entries_than_are_measured(monkeypatch):
     data = in_units(all_columns((30, 20)), UNITS)
     monkeypatch.setattr(units, "MAX_ENTRIES", 3)
     result = train(data, TrainConfig(step_size=0.3, scale_columns=True, shuffle=False))
-    assert np.array_equal(result.coordinator.problem.scales, UNITS)
+    assert np.array_equal(result.coordinator.problem.units.scales, UNITS)
 
 
 def test_first_rows_of_weight_0_are_not_measured(monkeypatch):
@@ -133,7 +133,7 @@ def test_first_rows_of_weight_0_are_not_measured(monkeypatch):
     later = replace(rows, weights=np.where(np.arange(400) < 150, 0, 1).astype(np.float32))
     result = train(as_dataset([nothing, nothing, nothing, later], 7), **settings)
     expected = train(as_dataset([rows.slice(150, 400)], 7), **settings)
-    scales, needed = (each.coordinator.problem.scales for each in (result, expected))
+    scales, needed = (each.coordinator.problem.units.scales for each in (result, expected))
     assert np.array_equal(scales, needed)
 
 
@@ -158,16 +158,6 @@ def test_a_column_that_is_new_in_a_later_call_of_partial_fit_is_scaled_by_its_ro
         estimator = AdaGradClassifier(step_size=0.3).partial_fit(x[0], y[0], classes=[-1.0, 1.0])
         scores.append(estimator.partial_fit(rows, y[1]).decision_function(rows))
     assert np.array_equal(*scores)
-
-
-@pytest.mark.parametrize(("shift", "warns"), [(0.0, False), (1.0, False), (5.0, True)])
-def test_a_run_warns_of_columns_that_are_far_from_0_for_their_spread(shift, warns, caplog):
-    rng = np.random.default_rng(0)
-    z = rng.normal(size=(400, 4))
-    sparse = np.where(rng.random((400, 6)) < 0.3, 5.0, 0.0)
-    x = np.hstack([z + shift, sparse, np.ones((400, 1))])
-    train((x, z[:, 0] > 0), loss="logistic")
-    assert ("4 of 5 columns are more than 2 standard deviations from 0" in caplog.text) == warns
 
 
 def test_the_smallest_values_make_no_weight_overflow():
@@ -240,7 +230,7 @@ def test_penalties_of_counts_are_those_of_counts_that_are_not_centered(penalty, 
     x = rng.normal(size=(1000, 4))
     y = rng.poisson(100.0 * np.exp(x @ [0.3, -0.2, 0.1, 0.0])).astype(float)
     settings = {"loss": "poisson", "passes": 100, penalty: strength}
-    centered, plain = (train((x, y), center_labels=on, **settings).model for on in (True, False))
+    centered, plain = (train((x, y), center=on, **settings).model for on in (True, False))
     free = train((x, y), **settings | {penalty: 0.0}).model
     scores = [model.decision_function(np.eye(4)) - model.intercept for model in (centered, plain)]
     assert scores[0] == pytest.approx(scores[1], abs=0.02)
@@ -252,7 +242,7 @@ def test_counts_that_are_0_at_first_start_at_0(monkeypatch):
     x = np.ones((400, 1))
     y = np.where(np.arange(400) < 200, 0.0, 3.0)
     result = train((x, y), loss="poisson", shuffle=False)
-    assert result.coordinator.problem.centers == [0.0]
+    assert result.coordinator.problem.units.centers == [0.0]
     assert np.isfinite(result.report["progressive_loss"])
 
 
@@ -261,14 +251,16 @@ def test_the_steps_of_the_papers_start_at_0():
     data = far_from_0(make_data(labels="real"), 50.0)
     counts = {"loss": "poisson", "regularizer": "l2-norm:strength=0.001"}
     for settings in ({"step_size": 0.1}, {"fit_intercept": False}, counts):
-        assert train(data, **{"loss": "squared"} | settings).coordinator.problem.centers is None
+        assert (
+            train(data, **{"loss": "squared"} | settings).coordinator.problem.units.centers is None
+        )
 
 
 def test_a_saved_model_goes_on_from_its_center(tmp_path):
     first, later = (far_from_0(make_data(labels="real", seed=n), 9.0 + n) for n in range(2))
     begun = train(first, loss="squared", save_to=str(tmp_path / "model"))
     expected = train(later, initial_model=begun)
-    assert expected.coordinator.problem.centers == pytest.approx([9.0], abs=1.0)
+    assert expected.coordinator.problem.units.centers == pytest.approx([9.0], abs=1.0)
     assert train(later, initial_model=str(tmp_path / "model")).digest == expected.digest
 
 
@@ -298,9 +290,9 @@ def test_the_settings_of_a_report_make_the_model_again(loss):
     data = noisy(3000)
     model = train(data, loss=loss).model
     config = TrainConfig.from_json(model.report["config"])
-    assert config.center_labels is True
+    assert config.center is True
     assert train(data, config).model.digest == model.digest
-    assert train(data, config, center_labels=False).model.digest != model.digest
+    assert train(data, config, center=False).model.digest != model.digest
 
 
 def test_small_partitions_have_the_center_of_all_their_rows():
@@ -309,7 +301,7 @@ def test_small_partitions_have_the_center_of_all_their_rows():
     rows = dataset_from_arrays(x, y).read(0)
     one_by_one = as_dataset([rows.slice(n, n + 1) for n in range(400)], 5)
     result = train(one_by_one, loss="absolute", shuffle=False)
-    assert result.coordinator.problem.centers == pytest.approx([100.0], abs=1.0)
+    assert result.coordinator.problem.units.centers == pytest.approx([100.0], abs=1.0)
 
 
 def test_many_equal_labels_at_first_teach_nothing_and_do_no_harm():
@@ -327,9 +319,8 @@ def test_a_regression_learns_in_small_pieces(size):
     assert rmse(regressor) < 0.6
 
 
-def test_labels_are_centered_for_intercepts_and_losses_that_have_centers_alone():
+def test_labels_without_centers_are_left_alone():
     counts = {"loss": "poisson", "regularizer": "l2-norm:strength=0.001"}
-    for settings in ({"loss": "hinge"}, counts, {"fit_intercept": False}):
-        wanted = {"loss": "squared", "center_labels": True} | settings
-        with pytest.raises(InputError, match="center_labels= is for an intercept and a loss of"):
-            train((np.eye(4), [0.0, 1.0, 1.0, 0.0]), **wanted)
+    for settings in ({"loss": "hinge"}, counts):
+        result = train((np.eye(4), [0.0, 1.0, 1.0, 0.0]), center=True, **settings)
+        assert result.coordinator.problem.units.centers is None

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from numpy.typing import NDArray
-
 from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import IN_MEMORY, Dataset
 from dadagrad.data.skipping import SkippingDataset
+from dadagrad.data.units import Units
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.problem import CENTERS, SCALES, Problem, take_units
+from dadagrad.problem import Problem
 from dadagrad.settings import Number
 from dadagrad.storage.backends import absolute
 from dadagrad.training.callbacks import LearningCurve
@@ -71,7 +70,7 @@ class CheckpointSaver(CheckpointWriter):
         super().__init__(url, keep=keep, new=new)
         self.every, self.seconds = every, None if every is not None else seconds
         self.config = config
-        self.units: dict[str, NDArray[Any]] = {}
+        self.units = Units()
         self._source = data
         other = None
         if holdout is not None and holdout.data is not None:
@@ -86,7 +85,7 @@ class CheckpointSaver(CheckpointWriter):
         self.record = HoldoutRecord()
         self.curve = LearningCurve()
 
-    def begin(self, start: Start | None, units: dict[str, NDArray[Any]]) -> None:
+    def begin(self, start: Start | None, units: Units) -> None:
         """Save a first checkpoint, to resume from: without a state, or with that of `start`.
 
         `units` are those of that state (`Problem.units`).
@@ -113,7 +112,7 @@ class CheckpointSaver(CheckpointWriter):
         if save.write_shards is not None:
             assert isinstance(save.state, State), "workers hold compiled states alone"
             arrays = save.state.common().arrays
-        arrays |= self.units
+        arrays |= self.units.arrays
         if best is not None:
             arrays |= {_BEST + name: array for name, array in best.arrays.items()}
             meta["best_t"] = best.t
@@ -189,16 +188,12 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
     """
     restored: TrainingState
     meta, arrays = snapshot.meta, dict(snapshot.arrays)
-    units = take_units(arrays)
-    state = {name: array for name, array in arrays.items() if not name.startswith(_BEST)}
-    best_arrays = {
-        name.removeprefix(_BEST): array for name, array in arrays.items() if name not in state
-    }
     try:
-        kinds = {SCALES: (problem.n_features, "<f4"), CENTERS: (len(problem.label_columns), "<f8")}
-        for name, array in units.items():
-            if (*array.shape, array.dtype.str) != kinds[name]:
-                raise ValueError(f"{name} are {array.dtype}, shape {array.shape}")
+        units = Units.take(arrays, problem.n_features, len(problem.label_columns))
+        state = {name: array for name, array in arrays.items() if not name.startswith(_BEST)}
+        best_arrays = {
+            name.removeprefix(_BEST): array for name, array in arrays.items() if name not in state
+        }
         problem = problem.with_units(units)
         best = None
         if best_arrays:

@@ -62,7 +62,7 @@ class LocalEngine(Engine):
                     for instruction in instructions:
                         match instruction:
                             case Open(reading, partition):
-                                self._submit(reader, self._open, reading, partition)
+                                self._submit(reader, self._open, reading, partition, coordinator)
                             case Compute():
                                 self._submit(pool, self._compute, instruction, coordinator, pool)
                             case Merge(merge):
@@ -97,9 +97,10 @@ class LocalEngine(Engine):
 
         pool.submit(work, *arguments).add_done_callback(deliver)
 
-    def _open(self, reading: int, partition: int) -> Event:
+    def _open(self, reading: int, partition: int, coordinator: Coordinator) -> Event:
         with self.trace.measured("read", reading=reading, partition=partition):
-            self._rows[reading] = self.loader.load(partition)
+            rows = self.loader.load(partition)
+            self._rows[reading] = coordinator.problem.units.center_columns(rows)
         return Opened(reading)
 
     def _compute(

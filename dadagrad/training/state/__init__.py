@@ -18,13 +18,6 @@ def zero_state(problem: Problem) -> TrainingState:
     return State.zero(problem) if problem.compiled else PlainState.zero(problem)
 
 
-def unscaled(
-    problem: Problem, ids: NDArray[np.int64], weights: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """The weights of a model for features `ids`, whose values are not divided by scales."""
-    return weights if problem.scales is None else weights / problem.scales[ids, None]
-
-
 def count_nonzeros(problem: Problem, state: TrainingState) -> NDArray[np.int64]:
     """The number of weights other than 0 of each setting, (n_settings,)."""
     _, weights = state.nonzero_weights(problem)

@@ -87,10 +87,10 @@ def rows_of(problem: Problem, rows: Rows, slice_: Slice, place: str) -> Rows:
         part = pair_rows(rows, slice_, problem.config.seed, place)
     else:
         part = rows.slice(slice_.start, slice_.stop)
-    if problem.centers is not None:
+    if problem.units.centers is not None:
         check_targets(problem.loss, part.labels, place, slice_.start)
         part = replace(part, labels=problem.center(part.labels))
-    return part if problem.scales is None else part.divide_columns(problem.scales)
+    return problem.units.scale_columns(part)
 
 
 def _compact(part: Rows, partial: bool) -> tuple[NDArray[np.int32] | None, Rows]:

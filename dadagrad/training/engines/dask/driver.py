@@ -77,7 +77,7 @@ class DaskDriver(ABC):
         self._coordinator = coordinator
         self._watcher = watcher
         self._run = f"{uuid.uuid4().hex}/{client.id}"  # by which workers see if the client is there
-        job = Job(data, data.digest, coordinator.problem)
+        job = Job.of(data, coordinator.problem)
         self._pending = PendingTasks(client, self._run, job)
         self._spent: list[Future[Any]] = []
         self._spent_bytes = 0

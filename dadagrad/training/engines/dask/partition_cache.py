@@ -12,7 +12,7 @@ from zict import LRU
 from dadagrad.data.rows import Rows
 
 Key: TypeAlias = tuple[str, int]
-"""Digest of a dataset, and number of a partition."""
+"""Digest of rows, which begins with that of their dataset, and number of a partition."""
 
 Read: TypeAlias = Callable[[], Rows]
 
@@ -70,7 +70,7 @@ class PartitionCache:
         """Let go of all partitions of a dataset."""
         with self._lock:
             for partitions in (self.kept, self._readings):
-                for key in [key for key in partitions if key[0] == digest]:
+                for key in [key for key in partitions if key[0].startswith(digest)]:
                     del partitions[key]
 
 

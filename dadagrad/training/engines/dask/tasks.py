@@ -7,6 +7,7 @@ traceback to the log of a worker. Only errors of a store are raised: they may no
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -49,6 +50,12 @@ class Job:
     digest: str
     problem: Problem
     release: str = __version__
+
+    @classmethod
+    def of(cls, data: Dataset, problem: Problem) -> Job:
+        """The job of a run; rows that lose their means are others than those of the data."""
+        means = b"" if problem.units.means is None else problem.units.means.tobytes()
+        return cls(data, data.digest + hashlib.sha256(means).hexdigest(), problem)
 
     def rows(self, partition: int, measured: Measured) -> Rows:
         """Return the rows of a partition, from the cache of this worker if possible.
@@ -93,7 +100,7 @@ class Job:
 
         def read() -> Rows:
             with measured("read", partition=partition):
-                return data.read(partition)
+                return self.problem.units.center_columns(data.read(partition))
 
         return (self.digest, partition), read
 

@@ -30,7 +30,7 @@ from dadagrad.training.engines.dask.streams.peers import Operation, Peer, Versio
 from dadagrad.training.engines.dask.streams.shards import Layout, Shard, Source
 from dadagrad.training.engines.trace import Measured, Task
 from dadagrad.training.messages import MergeRemotely
-from dadagrad.training.state import count_nonzeros, unscaled
+from dadagrad.training.state import count_nonzeros
 from dadagrad.training.state.compiled import State
 from dadagrad.training.state.slices import FeatureSlice
 
@@ -107,7 +107,7 @@ class ShardStore(Peer):
         removes it.
         """
         ids, weights = self.weights(number, shard)
-        weights = unscaled(self.problem, ids, weights)
+        weights = self.problem.units.raw_weights(ids, weights)
         storage = shared_storage(url, folder)
         return StoredWeights.write(storage, f"{folder}/{number:04d}", ids, weights)
 
