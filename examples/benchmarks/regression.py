@@ -122,8 +122,8 @@ def vowpal_wabbit(data: RealSet, loss: str) -> float:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = folder / "model"
-        vw.write_matrix(folder / "train.vw", data.x, data.y)
-        vw.write_matrix(folder / "test.vw", data.test_x, data.test_y)
+        vw.write_matrix(folder / "train.vw", data.x, data.y, classes=False)
+        vw.write_matrix(folder / "test.vw", data.test_x, data.test_y, classes=False)
         flags = ["-b", "22", "--loss_function", *VW_LOSSES[loss]]
         vw.run("--data", str(folder / "train.vw"), "-f", str(model), *flags)
         return error_of(vw.scores(model, "--data", str(folder / "test.vw"))[:, 0], data, loss)

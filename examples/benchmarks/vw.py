@@ -53,14 +53,16 @@ def scores(model: Path, *options: str) -> NDArray[np.float64]:
     return np.array([[float(word.split(":")[-1]) for word in line.split()] for line in lines])
 
 
-def write_matrix(path: Path, x: scipy.sparse.csr_array, y: NDArray[Any]) -> None:
+def write_matrix(
+    path: Path, x: scipy.sparse.csr_array, y: NDArray[Any], *, classes: bool = True
+) -> None:
     """Write rows as VW text; values of 1 are left out.
 
-    Labels are the numbers of a regression, which are not whole in their type, or -1 and 1, or 1 to
-    k.
+    Labels are -1 and 1, or 1 to k; without `classes` they are the numbers of a regression.
     """
-    classes = y + 1 if y.max() > 1 else np.where(y > 0, 1, -1)
-    labels = (y if y.dtype == np.float64 else classes).tolist()
+    if classes:
+        y = y.astype(np.int64) + 1 if y.max() > 1 else np.where(y > 0, 1, -1)
+    labels = y.tolist()
     ids, values, indptr = x.indices.tolist(), x.data.tolist(), x.indptr.tolist()
     ones = bool((x.data == 1).all())
     with open(path, "w") as file:
