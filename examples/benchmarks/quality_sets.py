@@ -58,20 +58,23 @@ class RealSet:
         return dataset_from_arrays(self.x, self.y), test
 
 
-def split(x: Any, y: Sequence[Any] | NDArray[Any], n_train: int) -> RealSet:
+def split(
+    x: Any, y: Sequence[Any] | NDArray[Any], n_train: int, *, classes: bool = True
+) -> RealSet:
     """The first `n_train` rows to learn from, the others to test on."""
     rows = scipy.sparse.csr_array(x, dtype=np.float32)
     # scikit-learn takes indices of 32 bits alone.
     rows.indices, rows.indptr = rows.indices.astype(np.int32), rows.indptr.astype(np.int32)
     labels = np.asarray(y)
-    if labels.dtype != np.float64:
+    if classes:
         labels = np.unique(labels, return_inverse=True)[1]
     return RealSet(rows[:n_train], labels[:n_train], rows[n_train:], labels[n_train:])
 
 
-def split_randomly(x: Any, y: NDArray[Any]) -> RealSet:
+def split_randomly(x: Any, y: NDArray[Any], *, classes: bool = True) -> RealSet:
     order = np.random.default_rng(0).permutation(len(y))
-    return split(scipy.sparse.csr_array(x)[order], y[order], int(TRAIN_SHARE * len(y)))
+    rows, n_train = scipy.sparse.csr_array(x)[order], int(TRAIN_SHARE * len(y))
+    return split(rows, y[order], n_train, classes=classes)
 
 
 def a9a(data: Path) -> RealSet:
@@ -260,7 +263,7 @@ def imdb(data: Path) -> RealSet:
 def imdb_ratings(data: Path) -> RealSet:
     """The same rows; the labels are ratings, 1 to 4 and 7 to 10."""
     texts, _, ratings, n_train = read_reviews(data)
-    return split(words_and_pairs(texts), ratings, n_train)
+    return split(words_and_pairs(texts), ratings, n_train, classes=False)
 
 
 def words_and_pairs(texts: list[str]) -> scipy.sparse.csr_matrix:

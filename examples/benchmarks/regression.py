@@ -48,21 +48,21 @@ def ratings_and_100(data: Path) -> RealSet:
 def diabetes(data: Path) -> RealSet:
     from sklearn.datasets import load_diabetes
 
-    return split_randomly(*load_diabetes(return_X_y=True, scaled=False))
+    return split_randomly(*load_diabetes(return_X_y=True, scaled=False), classes=False)
 
 
 def friedman(data: Path) -> RealSet:
     """Friedman's first function of 5 of 10 numbers, with noise."""
     from sklearn.datasets import make_friedman1
 
-    return split_randomly(*make_friedman1(N_FRIEDMAN, noise=1.0, random_state=0))
+    return split_randomly(*make_friedman1(N_FRIEDMAN, noise=1.0, random_state=0), classes=False)
 
 
 def counts(data: Path, *, n_rows: int, mean: float) -> RealSet:
     random = np.random.default_rng(0)
     x = random.normal(size=(n_rows, 10))
     rates = np.exp(x @ (0.3 * random.normal(size=10)))
-    return split_randomly(x, random.poisson(rates * mean / rates.mean()).astype(np.float64))
+    return split_randomly(x, random.poisson(rates * mean / rates.mean()), classes=False)
 
 
 REAL = "squared", "absolute"
