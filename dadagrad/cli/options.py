@@ -176,7 +176,7 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]  # not generic bef
         try:
             return self._kind.parse(self.name, value) if isinstance(value, str) else value
         except InputError as error:
-            self.fail(str(error), param, ctx)
+            self.fail(str(error).removeprefix(f"{self.name} "), param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

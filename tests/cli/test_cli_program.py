@@ -51,11 +51,17 @@ def test_usage_errors_are_one_line_that_names_the_help(run):
         (["train", "data", "--hodlout", "3"], "'--hodlout'; did you mean '--holdout'"),
         (["train", "data"], "Missing option '--model'"),
         (["train", "data", "--model", "m", "--loss", "cubic"], "choose one of hinge"),
-        (["train", "data", "--model", "m", "--passes", "two"], "passes must be a whole number"),
-        (["train", "d", "--model", "m", "--step-size", "big"], "step_size must be a finite number"),
+        (
+            ["train", "data", "--model", "m", "--passes", "two"],
+            "'--passes': must be a whole number",
+        ),
+        (
+            ["train", "d", "--model", "m", "--step-size", "big"],
+            "'--step-size': must be a finite number",
+        ),
         (
             ["train", "d", "--model", "m", "--checkpoints", "c", "--checkpoint-seconds", "nan"],
-            "checkpoint_seconds must be a finite number above 0, not nan",
+            "must be a finite number above 0, not nan",
         ),
         (["train", "d", "--model", "m", "--batch-size", "1.5"], "must be a whole number"),
         (["train", "d", "--model", "m", "--threads", "2", "--workers", "2"], "exclude each other"),
