@@ -5,10 +5,11 @@ each run. The root of the mean squared error is that of a run with squared loss,
 error that of one with absolute loss (in VW the quantile loss of one half, in scikit-learn the
 epsilon-insensitive loss of 0), the mean Poisson deviance that of one with Poisson loss, which
 SGDRegressor lacks. Vowpal Wabbit and SGDRegressor have their defaults; the latter gets
-standardized columns (which sees all rows first), or text as it is. *From 0* is dadagrad whose
-intercepts start at 0 instead of at the best constant. The ratings are also learned with 100 added
-to each. Counts have 10 normal columns, whose weights make the logarithm of their mean. Means over
-the orders and their standard deviations; bold are the least and those within 1 % of it.
+standardized columns (which sees all rows first), or text as it is. *From 0* is dadagrad without
+means: intercepts start at 0 instead of at the best constant, and dense columns keep their means.
+The ratings are also learned with 100 added to each. Counts have 10 normal columns, whose weights
+make the logarithm of their mean. Means over the orders and their standard deviations; bold are the
+least and those within 1 % of it.
 """
 
 from __future__ import annotations
