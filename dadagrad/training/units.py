@@ -73,8 +73,8 @@ are scaled."""
 DENSE = 0.95
 """Share of the rows that have a dense column, at least."""
 
-MIN_VARIANCE = 1e-9
-"""Variance of a column that is not constant, at least, as a share of the mean square."""
+MIN_SPREAD = 1e-7
+"""Mean deviation of a column that is not constant, at least, as a share of its mean."""
 
 MIN_SCALE = np.float32(1e-30)
 """Smallest scale: weights are divided by scales in the end, and must not overflow."""
@@ -87,20 +87,22 @@ def choose_units(problem: Problem, data: Dataset, schedule: Schedule, loader: Lo
     """The units of a run, measured on the first rows, which `loader` keeps."""
     scales = means = label_centers = None
     config, n_features = problem.config, data.schema.n_features
-    centers, centers_labels = _centers(problem)
+    centers = _centers(problem)
+    # The workers of a cluster that keep a large state write the weights without the intercept.
+    centers_columns = centers and 2 * state_bytes(problem) <= MAX_GATHERED
     measured = None
-    if config.scale_columns is not False or centers:
+    if config.scale_columns is not False or centers_columns:
         measured = _measure_columns(data, schedule, loader)
     if measured is not None and measured.is_apart:
-        if centers:
+        if centers_columns:
             measured = measured.centered()
             means = np.zeros(n_features, np.float32)
             means[measured.columns] = measured.means
-        elif config.center == "auto" and config.fit_intercept:
+        elif not centers and config.center == "auto" and config.fit_intercept:
             logger.warning(name_options(_FAR))
     if measured is not None and _scales_columns(config.scale_columns, measured):
         scales = _scales(measured, n_features)
-    if centers_labels:
+    if centers and all(each.takes_centers for each in problem.settings):
         label_centers = _measure_centers(problem, data, schedule, loader)
     return Units(scales, means, label_centers)
 
@@ -193,32 +195,25 @@ def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _Meas
         return np.bincount(places, of_entries, len(columns)).astype(np.float64)
 
     n_values = sums(np.ones(len(values)))
-    sizes = sums(np.abs(values)) / n_values
-    means, squares = sums(values) / n_rows, sums(np.square(values)) / n_rows
-    varies = squares - np.square(means) > MIN_VARIANCE * squares
-    means[~varies | (n_values < max(DENSE * n_rows, MIN_COUNT))] = 0.0
+    is_frequent, is_dense = (
+        n_values >= max(share * n_rows, MIN_COUNT) for share in (FREQUENT, DENSE)
+    )
+    sizes, means = sums(np.abs(values)) / n_values, sums(values) / n_rows
     deviations = sums(np.abs(values - means[places])) + (n_rows - n_values) * np.abs(means)
-    spreads = np.where(means == 0.0, 0.0, deviations / n_rows)
-    is_frequent = n_values >= max(FREQUENT * n_rows, MIN_COUNT)
+    spreads = deviations / n_rows
+    is_dense &= spreads > MIN_SPREAD * np.abs(means)
+    means, spreads = np.where(is_dense, means, 0.0), np.where(is_dense, spreads, 0.0)
     return _MeasuredColumns(columns, sizes, is_frequent, means, spreads)
 
 
-def _centers(problem: Problem) -> tuple[bool, bool]:
-    """True if columns may lose their means, and if a regression starts from the best constants.
-
-    A given step size is that of the papers, which know neither.
-    """
+def _centers(problem: Problem) -> bool:
+    """True if columns and labels may lose means; a given step size is that of papers without."""
     config = problem.config
-    chosen = config.center
-    if chosen == "auto":
-        chosen = config.step_size == "auto" and config.update.has_step_size
     if config.center is True and not config.fit_intercept:
         raise InputError("--center needs an intercept, which makes up for means: leave it out")
-    if not (chosen and config.fit_intercept):
-        return False, False
-    # The workers of a cluster that keep a large state write the weights without the intercept.
-    stays = 2 * state_bytes(problem) > MAX_GATHERED
-    return not stays, all(each.takes_centers for each in problem.settings)
+    if config.center != "auto":
+        return config.center
+    return config.fit_intercept and config.step_size == "auto" and config.update.has_step_size
 
 
 def _measure_centers(problem: Problem, data: Dataset, schedule: Schedule, loader: Loader) -> Array:

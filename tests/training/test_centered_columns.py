@@ -117,6 +117,13 @@ def test_columns_that_are_far_from_0_are_learned_as_fast_as_others():
     assert evaluate(train(data, center=False).model, test)["error"] > 1.5 * errors[0]
 
 
+def test_a_column_may_be_a_million_times_as_far_from_0_as_it_is_wide():
+    x, y = numbers(600)
+    x[:, 0] = 1e6 + np.round(x[:, 0] / 0.0625) * 0.0625
+    means = train((x, y)).coordinator.problem.units.means
+    assert means[0] == pytest.approx(1e6, rel=1e-5)
+
+
 def test_sparse_columns_constants_and_columns_near_0_are_left_alone():
     x, y = numbers(600)
     sparse = np.where(np.random.default_rng(0).random((600, 8)) < 0.3, 5.0, 0.0)
