@@ -184,8 +184,8 @@ class TrainConfig:
     center: bool | Literal["auto"] = setting(
         "auto",
         Switch(auto=True),
-        "Subtract means, for which the intercept makes up: of columns, where half of them are in "
-        "nearly all rows, and of labels of a regression. auto does so where step_size is auto.",
+        "Subtract means, for which the intercept makes up: of columns that nearly all rows have if "
+        "some are far from 0, and of labels of regressions. auto does so where step_size is auto.",
         research=True,
     )
     class_weight: Literal["balanced"] | Mapping[Any, float] | None = setting(

@@ -366,6 +366,12 @@ def make_problem(config: TrainConfig, schema: Schema, batch_size: int) -> Proble
         )
     # The intercepts of the two rows of a pair cancel.
     intercept = config.fit_intercept and not ranks
+    if config.center is True and not intercept:
+        missing = "a ranking has none" if ranks else "it is left out"
+        raise InputError(
+            f"--center subtracts means, for which an intercept makes up, and {missing}; leave out "
+            "--center"
+        )
     config = replace(config, batch_size=batch_size, fit_intercept=intercept)
     problem = Problem(config, task, columns, schema.n_features)
     if config.class_weight is not None:

@@ -220,9 +220,8 @@ class Dataset(ABC):
         """Read and check partition number `partition`."""
 
     def place_of(self, partition: int) -> str:
-        """A partition in a message about one of its rows."""
-        order = " (whose rows may be shuffled)" if self.is_temporary else ""
-        return f"{self.url}, partition {self.partitions[partition].name}{order}"
+        """A partition in a message."""
+        return f"{self.url}, partition {self.partitions[partition].name}"
 
     def with_partitions(self, partitions: Iterable[Partition]) -> Self:
         """Return a copy that has these partitions only, in this order."""

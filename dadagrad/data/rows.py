@@ -145,25 +145,22 @@ class Rows:
 
         A row without an entry of a column has the value 0 there, and minus the mean after.
         """
-        from scipy.sparse import csr_array
+        from dadagrad.kernels.centering import subtract_means  # needs numba, which loads slowly
 
         vocabulary = np.union1d(self.vocabulary, columns)
-        places = np.searchsorted(vocabulary, self.vocabulary)
-        matrix = replace(self, vocabulary=places).to_csr(len(vocabulary))
-        entries = (
-            np.tile(means, self.n_rows),
-            np.tile(np.searchsorted(vocabulary, columns), self.n_rows),
-        )
-        bounds = np.arange(self.n_rows + 1) * len(columns)
-        centered = matrix - csr_array((*entries, bounds), shape=matrix.shape)
+        indices, values = self.indices, self.values
+        if len(vocabulary) > self.n_local:
+            indices = np.searchsorted(vocabulary, self.vocabulary).astype(np.int32)[indices]
+        if values is None:
+            values = np.ones(self.nnz, np.float32)
+        if self.row_scale is not None:
+            values = values * np.repeat(self.row_scale, np.diff(self.indptr))
+        centered = np.searchsorted(vocabulary, columns).astype(np.int32)
+        indptr, indices, values = subtract_means(self.indptr, indices, values, centered, means)
         return replace(
-            self,
-            vocabulary=vocabulary,
-            indptr=centered.indptr.astype(np.int64),
-            indices=centered.indices.astype(np.int32),
-            values=centered.data,
+            self, vocabulary=vocabulary, indptr=indptr, indices=indices, values=values,
             row_scale=None,
-        )
+        )  # fmt: skip
 
     def check(self, place: str) -> None:
         """Raise `InputError` naming `place`, the row and the column of the first bad entry.

@@ -20,7 +20,7 @@ class Units:
     scales : (n_features,) float32 or None
         Numbers that columns are divided by.
     means : (n_features,) float32 or None
-        Numbers that are subtracted from columns before they are divided. Most are 0.
+        Numbers that are subtracted from dense columns before they are divided; 0 for the others.
     centers : (n_label_columns,) float64 or None
         Scores that a regression starts from: it learns from the labels of `Loss.center`.
     """
@@ -83,7 +83,7 @@ class Units:
         if self.centers is not None:
             intercept = intercept + self.centers
         if self.means is not None:
-            # Not a product of matrices, whose bits hang on the machine.
+            # Not a product of matrices, whose bits depend on the machine.
             shares = self.means[ids, None].astype(np.float64) * raw_weights
             intercept = intercept - shares.sum(axis=0)
         return intercept

@@ -231,7 +231,9 @@ class Run:
             self._check_order(loader)
         units = choose_units(self.problem, self.readable, self.schedule, loader)
         if units.means is not None:
-            self.messages("columns that most rows have lose their means in the first rows")
+            self.messages(
+                "the means of the first rows are subtracted from columns that nearly all rows have"
+            )
         if units.scales is not None:
             self.messages("columns are divided by their mean absolute value in the first rows")
         self.problem = self.problem.with_units(units)

@@ -11,9 +11,10 @@ Scaling hurts text, whose values say how much a word means (the error of 20 News
 rises by 9 %). The two are easy to tell apart: in text and images the largest and the smallest mean
 value of a frequent column are a factor 1.5 to 6 apart, in tables 40 to 10,000,000.
 
-A column that is far from 0 for its spread looks like a constant. Dense columns lose their means
-where most columns are dense; a sparse one would not be sparse any more. The intercept of a model
-makes up for means, so that its weights are those of the data.
+A column that is far from 0 for its spread looks like a constant. Where some columns are so, dense
+columns lose their means; a sparse one would not be sparse any more. The intercept of a model makes
+up for means, so that its weights are those of the data. They are divided by standard deviations:
+mean absolute ones would make values huge that are rare in a column of one value.
 
 An intercept takes many steps to labels that are far from 0, while all other weights stand in for
 it. A regression starts from a center, the score that is the best constant of the first rows: it
@@ -30,17 +31,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.units import Units
-from dadagrad.errors import InputError, name_options
+from dadagrad.errors import name_options
 from dadagrad.kernels.id_sets import distinct_ids
 from dadagrad.optim.arrays import Array
 from dadagrad.problem import Problem
 from dadagrad.training.constant import best_scores
-from dadagrad.training.memory.workers import MAX_GATHERED
 from dadagrad.training.schedule.base import Schedule
-from dadagrad.training.state import state_bytes
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 from dadagrad.training.step_size import first_rows
@@ -48,14 +48,14 @@ from dadagrad.training.worker.partition_reader import Loader
 
 logger = logging.getLogger(__name__)
 
-_FAR = (
-    "most columns are in nearly all rows, and some are far from 0, which slows learning; subtract "
-    "their means with --center"
+_OFF_CENTER = (
+    "some columns that nearly all rows have are far from 0, which slows learning, and keep their "
+    "means"
 )
 
-MAX_PARTITIONS = 2
-"""Partitions that are measured at most. The run learns from the same ones first, so they stay in
-memory until it begins."""
+MAX_PARTITIONS, ENOUGH_ROWS = 2, 1_024
+"""Partitions that are measured at most, unless they have fewer rows. The run learns from the same
+ones first, so they stay in memory until it begins."""
 
 MAX_ROWS, MAX_ENTRIES = 16_384, 1 << 18
 """Rows and non-zeros that are measured at most, but at least one row."""
@@ -70,11 +70,18 @@ MAX_RATIO = 20.0
 """Ratio of the largest and the smallest mean value of a frequent column, above which all columns
 are scaled."""
 
-DENSE = 0.95
-"""Share of the rows that have a dense column, at least."""
+DENSE, DENSE_VALUES = 0.95, 0.25
+"""Share of the rows that have a dense column, at least, and share of the values that belong to
+dense columns where these lose their means, at least."""
+
+MIN_ROWS = 100
+"""Rows of which means are taken, at least: those of fewer may be far from the means of all."""
+
+MAX_WEIGHTS = 1 << 23
+"""Weights of a model whose columns lose means, at most. No cluster keeps their state on workers."""
 
 MIN_SPREAD = 1e-7
-"""Mean deviation of a column that is not constant, at least, as a share of its mean."""
+"""Standard deviation of a column that is not constant, at least, as a share of its mean."""
 
 MIN_SCALE = np.float32(1e-30)
 """Smallest scale: weights are divided by scales in the end, and must not overflow."""
@@ -86,22 +93,20 @@ MEAN_RANGE = 1e-3, 20.0
 def choose_units(problem: Problem, data: Dataset, schedule: Schedule, loader: Loader) -> Units:
     """The units of a run, measured on the first rows, which `loader` keeps."""
     scales = means = label_centers = None
-    config, n_features = problem.config, data.schema.n_features
-    centers = _centers(problem)
-    # The workers of a cluster that keep a large state write the weights without the intercept.
-    centers_columns = centers and 2 * state_bytes(problem) <= MAX_GATHERED
+    config, centers = problem.config, may_center(problem.config)
     measured = None
-    if config.scale_columns is not False or centers_columns:
+    if config.scale_columns is not False or centers:
         measured = _measure_columns(data, schedule, loader)
-    if measured is not None and measured.is_apart:
-        if centers_columns:
+    if measured is not None and measured.is_off_center:
+        refusal = "--center is not given" if not centers else _refusal(problem, measured)
+        if refusal is None:
             measured = measured.centered()
-            means = np.zeros(n_features, np.float32)
+            means = np.zeros(problem.n_features, np.float32)
             means[measured.columns] = measured.means
-        elif not centers and config.center == "auto" and config.fit_intercept:
-            logger.warning(name_options(_FAR))
+        elif config.center is not False and config.fit_intercept:
+            logger.warning(f"{_OFF_CENTER} because {name_options(refusal)}; subtract these")
     if measured is not None and _scales_columns(config.scale_columns, measured):
-        scales = _scales(measured, n_features)
+        scales = _scales(measured, problem.n_features)
     if centers and all(each.takes_centers for each in problem.settings):
         label_centers = _measure_centers(problem, data, schedule, loader)
     return Units(scales, means, label_centers)
@@ -139,23 +144,26 @@ def _scales(measured: _MeasuredColumns, n_features: int) -> NDArray[np.float32]:
 class _MeasuredColumns:
     """Measures of the columns of some rows, each (n_columns,).
 
-    `columns` are the ids of columns, `sizes` the mean absolute values where they are not 0. The
-    `means` are those of dense columns, which nearly all rows have, and whose absolute values
-    without them have the mean `spreads`; both are 0 for the others and for constants.
+    The rows are `n_rows`. `columns` are the ids of columns, `n_values` the numbers of values other
+    than 0, and `sizes` the mean absolute values of these. `means` and `spreads` are means and
+    standard deviations of dense columns, which nearly all rows have; both are 0 for the others and
+    for constants.
     """
 
+    n_rows: int
     columns: NDArray[np.int64]
+    n_values: NDArray[np.float64]
     sizes: NDArray[np.float64]
     is_frequent: NDArray[np.bool_]
     means: NDArray[np.float64]
     spreads: NDArray[np.float64]
 
     @property
-    def is_apart(self) -> bool:
-        """True if most columns are dense, and some of them are far from 0 for their spread."""
-        n_dense = np.count_nonzero(self.means)
+    def is_off_center(self) -> bool:
+        """True if many values are of dense columns, and some of these are far from 0."""
+        n_dense = self.n_values[self.spreads > 0.0].sum()
         is_far = np.abs(self.means) > self.spreads
-        return bool(2 * n_dense >= len(self.columns) and is_far.any())
+        return bool(n_dense >= DENSE_VALUES * self.n_values.sum() and is_far.any())
 
     def centered(self) -> _MeasuredColumns:
         """The measures of the rows without the means."""
@@ -163,7 +171,7 @@ class _MeasuredColumns:
 
 
 def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _MeasuredColumns | None:
-    """Measure the first partitions of the run, which `loader` keeps; None if all values are 1."""
+    """Measure the first partitions of the run, which `loader` keeps; None if they are empty."""
     all_ids, all_values, n_rows, n_taken, n_entries, n_partitions = [], [], 0, 0, 0, 0
     for partition in schedule.first.order(0):
         whole = loader.load(partition)
@@ -174,9 +182,8 @@ def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _Meas
         stop = max(int(fitting), min(1 - n_taken, loaded.n_rows))
         rows = loaded.slice(0, min(MAX_ROWS - n_taken, stop))
         is_row = np.ones(rows.n_rows, bool) if rows.weights is None else rows.weights > 0.0
-        if rows.nnz and not (rows.values is None and rows.row_scale is None):
-            matrix = replace(rows, vocabulary=np.arange(rows.n_local)).to_csr(rows.n_local)
-            matrix = matrix[is_row]
+        if rows.nnz:
+            matrix = replace(rows, vocabulary=np.arange(rows.n_local)).to_csr(rows.n_local)[is_row]
             matrix.eliminate_zeros()
             all_ids.append(rows.vocabulary[matrix.indices])
             all_values.append(matrix.data.astype(np.float64))
@@ -184,7 +191,8 @@ def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _Meas
         n_taken, n_entries = n_taken + rows.n_rows, n_entries + rows.nnz
         loader.keep(partition, whole)
         n_partitions += 1
-        if rows.n_rows < loaded.n_rows or n_partitions == MAX_PARTITIONS:
+        is_enough = n_partitions >= MAX_PARTITIONS and n_taken >= ENOUGH_ROWS
+        if rows.n_rows < loaded.n_rows or is_enough:
             break
     if not sum(map(len, all_ids)):
         return None
@@ -199,21 +207,28 @@ def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _Meas
         n_values >= max(share * n_rows, MIN_COUNT) for share in (FREQUENT, DENSE)
     )
     sizes, means = sums(np.abs(values)) / n_values, sums(values) / n_rows
-    deviations = sums(np.abs(values - means[places])) + (n_rows - n_values) * np.abs(means)
-    spreads = deviations / n_rows
+    squares = sums(np.square(values - means[places])) + (n_rows - n_values) * np.square(means)
+    spreads = np.sqrt(squares / n_rows)
     is_dense &= spreads > MIN_SPREAD * np.abs(means)
     means, spreads = np.where(is_dense, means, 0.0), np.where(is_dense, spreads, 0.0)
-    return _MeasuredColumns(columns, sizes, is_frequent, means, spreads)
+    return _MeasuredColumns(n_rows, columns, n_values, sizes, is_frequent, means, spreads)
 
 
-def _centers(problem: Problem) -> bool:
+def may_center(config: TrainConfig) -> bool:
     """True if columns and labels may lose means; a given step size is that of papers without."""
-    config = problem.config
-    if config.center is True and not config.fit_intercept:
-        raise InputError("--center needs an intercept, which makes up for means: leave it out")
     if config.center != "auto":
         return config.center
     return config.fit_intercept and config.step_size == "auto" and config.update.has_step_size
+
+
+def _refusal(problem: Problem, measured: _MeasuredColumns) -> str | None:
+    """The reason why means of columns cannot be subtracted, if there is one."""
+    if measured.n_rows < MIN_ROWS:
+        return f"the first {measured.n_rows} rows are less than {MIN_ROWS}"
+    # The workers of a cluster that keep a large state write the weights without the intercept.
+    if problem.n_features * problem.n_targets > MAX_WEIGHTS:
+        return f"a model of more than {MAX_WEIGHTS:,} weights keeps them"
+    return None
 
 
 def _measure_centers(problem: Problem, data: Dataset, schedule: Schedule, loader: Loader) -> Array:
@@ -255,7 +270,7 @@ def _scales_columns(setting: bool | Literal["auto"], measured: _MeasuredColumns)
     """True if columns are to be divided by their sizes; by "auto" those of tables are."""
     frequent = measured.sizes[measured.is_frequent]
     if setting != "auto" or not len(frequent):
-        return setting is True
+        return setting is True and bool((measured.sizes != 1.0).any())
     low, high = MEAN_RANGE
     smallest, largest = float(frequent.min()), float(frequent.max())
     return smallest < low or largest > high or largest > MAX_RATIO * smallest

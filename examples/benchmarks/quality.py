@@ -85,7 +85,7 @@ def stream_errors(data: RealSet) -> list[float]:
 def of_settings(options: argparse.Namespace) -> str:
     """The table of settings: mean errors of the defaults and of the best fixed setting."""
     settings = [
-        {"step_size": step_size, "average": average}
+        {"step_size": step_size, "average": average, "center": True}
         for average in (False, True)
         for step_size in GRID
     ]

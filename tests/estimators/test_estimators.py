@@ -473,13 +473,13 @@ def test_datasets_in_memory():
 
 
 class InterruptedDataset(MemoryDataset):
-    """Dataset that sends this process an interrupt when it is read for the third time."""
+    """Dataset that sends this process an interrupt when it is read again, in the second pass."""
 
     reads = 0
 
     def read(self, partition):
         self.reads += 1
-        if self.reads == 3:
+        if self.reads == len(self.partitions) + 1:
             os.kill(os.getpid(), signal.SIGINT)
         return super().read(partition)
 

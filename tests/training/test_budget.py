@@ -22,7 +22,8 @@ from dadagrad.optim.updates import UPDATES
 from dadagrad.problem import make_problem
 from dadagrad.storage import memory
 from dadagrad.training.memory import check
-from dadagrad.training.memory.estimate import decoded_bytes, estimate_run, reading_bytes
+from dadagrad.training.memory.estimate import estimate_run
+from dadagrad.training.memory.partitions import decoded_bytes, reading_bytes
 from dadagrad.training.messages import Close, Open
 from dadagrad.training.schedule import n_prefetched
 from dadagrad.training.state import feature_bytes, state_bytes, zero_state

@@ -1,10 +1,12 @@
 """Means that dense columns lose before they are learned from, for which intercepts make up."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.training_cases import as_dataset, bits, dense_rows
+from helpers.training_cases import as_dataset, bits, dense_rows, make_data
 from helpers.zarr_cases import write_zarr
 from sklearn.datasets import dump_svmlight_file
 
@@ -13,6 +15,7 @@ from dadagrad import (
     InputError,
     TrainConfig,
     dataset_from_arrays,
+    dry_run,
     evaluate,
     ingest,
     resume,
@@ -59,8 +62,8 @@ def _compacted(rows):
 def with_gaps(n_rows=600):
     """Numbers of which some are 0, in some partitions all of a column."""
     x, y = numbers(n_rows)
-    x[np.random.default_rng(1).random(x.shape) < 0.02] = 0.0
-    x[-40:, 2] = 0.0
+    x[np.random.default_rng(1).random(x.shape) < 0.01] = 0.0
+    x[-20:, 2] = 0.0
     return x, y
 
 
@@ -69,11 +72,11 @@ def test_a_run_is_that_on_rows_without_the_means(mode):
     x, y = with_gaps()
     usual = {"step_size": 0.2, "shuffle": False, "center": True, "scale_columns": False}
     config = TrainConfig(**usual | MODES[mode])
-    here = train(pieces(x, y, 300, 260, 40), config)
+    here = train(pieces(x, y, 300, 280, 20), config)
     means = here.coordinator.problem.units.means
     assert means == pytest.approx(x.mean(axis=0), rel=0.1, abs=0.5)
     chosen = TrainConfig.from_json(here.model.report["config"])
-    centered = pieces(x - means, y, 300, 260, 40)
+    centered = pieces(x - means, y, 300, 280, 20)
     there = train(centered, replace(chosen, center=False))
     assert here.report["progressive_loss"] == there.report["progressive_loss"]
     assert np.array_equal(here.model.weights, there.model.weights)
@@ -84,7 +87,7 @@ def test_a_run_is_that_on_rows_without_the_means(mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_the_same_bits_on_any_threads_and_from_a_checkpoint(mode, tmp_path, monkeypatch):
     monkeypatch.setattr(execution, "CHUNK_ROWS", 50)
-    data = pieces(*with_gaps(), 300, 260, 40)
+    data = pieces(*with_gaps(), 300, 280, 20)
     config = TrainConfig(**{"step_size": 0.2, "center": True, "passes": 2} | MODES[mode])
     whole = train(data, config)
     assert bits(train(data, config, threads=3)) == bits(whole)
@@ -101,11 +104,26 @@ def test_the_same_bits_on_any_threads_and_from_a_checkpoint(mode, tmp_path, monk
 
 @pytest.mark.parametrize("settings", [{"streams": 3}, {"batch_size": 20}, {"batch_size": 200}])
 def test_workers_of_a_cluster_subtract_the_same_means(scheduler, tmp_path, settings):
-    url = write_zarr(pieces(*with_gaps(), 300, 260, 40), tmp_path / "data")
+    url = write_zarr(pieces(*with_gaps(), 300, 280, 20), tmp_path / "data")
     settings = {"center": True, "passes": 2, **settings}
     plain = train(url, client=scheduler, **settings | {"center": False})
     assert bits(train(url, client=scheduler, **settings)) == bits(train(url, **settings))
     assert bits(train(url, client=scheduler, **settings | {"center": False})) == bits(plain)
+
+
+def test_entries_are_subtracted_from_as_in_a_dense_matrix():
+    rng = np.random.default_rng(0)
+    for kind in ("values", "ones", "scaled"):
+        x = np.where(rng.random((50, 8)) < 0.6, rng.normal(size=(50, 8)) + 2.0, 0.0)
+        x[:, [2, 5]] = 0.0
+        x = (x != 0.0).astype(np.float32) if kind == "ones" else x.astype(np.float32)
+        rows = _compacted(dataset_from_arrays(x, np.arange(50) % 2).read(0))
+        if kind == "scaled":
+            scale = rng.random(50).astype(np.float32)
+            rows, x = replace(rows, row_scale=scale), x * scale[:, None]
+        columns, means = np.array([0, 2, 7]), np.float32([1.5, -2.0, 3.0])
+        x[:, columns] -= means
+        assert np.array_equal(rows.center_columns(columns, means).to_csr(8).toarray(), x)
 
 
 def test_columns_that_are_far_from_0_are_learned_as_fast_as_others():
@@ -120,34 +138,98 @@ def test_columns_that_are_far_from_0_are_learned_as_fast_as_others():
 def test_a_column_may_be_a_million_times_as_far_from_0_as_it_is_wide():
     x, y = numbers(600)
     x[:, 0] = 1e6 + np.round(x[:, 0] / 0.0625) * 0.0625
-    means = train((x, y)).coordinator.problem.units.means
-    assert means[0] == pytest.approx(1e6, rel=1e-5)
+    assert means_of((x, y))[0] == pytest.approx(1e6, rel=1e-5)
+
+
+def test_numbers_beside_categories_and_frequent_ones_are_centered():
+    x, y = numbers(600)
+    rng = np.random.default_rng(0)
+    categories = np.eye(30)[rng.integers(0, 30, 600)]
+    assert np.count_nonzero(means_of((np.hstack([x, categories]), y))) == N_COLUMNS
+    ones = (rng.random((600, 5)) < 0.97).astype(np.float32)
+    assert means_of((ones, y)) == pytest.approx(np.full(5, 0.97), abs=0.03)
+
+
+def test_a_value_that_is_rare_in_a_dense_column_does_not_become_huge():
+    """Else the squared loss of its row is that of thousands."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(6000, 8)) + 3.0
+    y = x[:, :5] @ [1.0, 0.5, -0.5, 1.0, 0.0]
+    x[:, 5:7] = 1000.0 + 8.0 * rng.normal(size=(6000, 2))
+    x[:, 7] = np.where(rng.random(6000) < 0.0005, 2.0, 1.0)
+    model = train((x[:3000], y[:3000]), loss="squared").model
+    assert np.mean((model.predict(x[3000:]) - y[3000:]) ** 2) < 0.5 * y.var()
 
 
 def test_sparse_columns_constants_and_columns_near_0_are_left_alone():
     x, y = numbers(600)
-    sparse = np.where(np.random.default_rng(0).random((600, 8)) < 0.3, 5.0, 0.0)
+    sparse = np.where(np.random.default_rng(0).random((600, 80)) < 0.3, 5.0, 0.0)
     for others in (np.hstack([x, sparse]), np.ones((600, 3)), x - SHIFTS, 0.5 + 0.0 * x):
-        assert train((others, y)).coordinator.problem.units.means is None
-    with_constant = train((np.hstack([x, np.ones((600, 1))]), y)).coordinator.problem.units.means
+        assert means_of((others, y)) is None
+    with_constant = means_of((np.hstack([x, np.ones((600, 1))]), y))
     assert with_constant[-1] == 0.0 < abs(with_constant[2])
 
 
-def test_what_nothing_makes_up_for_is_not_centered(monkeypatch, caplog):
-    data = numbers(600)
+def means_of(data, **settings):
+    return train(data, **settings).coordinator.problem.units.means
+
+
+def test_small_partitions_are_measured_together():
+    assert means_of(pieces(*numbers(160), *[8] * 20))[2] == pytest.approx(1000.0, abs=10.0)
+
+
+def test_what_is_not_to_be_centered_is_not_and_nothing_is_said(caplog):
     for settings in ({"fit_intercept": False}, {"center": False}):
-        assert train(data, **settings).coordinator.problem.units.means is None
-    assert not caplog.text
-    monkeypatch.setattr(units, "MAX_GATHERED", 1)
-    assert train(data).coordinator.problem.units.means is None
-    with pytest.raises(InputError, match="center= needs an intercept"):
-        train(data, fit_intercept=False, center=True)
+        assert means_of(numbers(600), **settings) is None
+    assert "far from 0" not in caplog.text
 
 
-def test_a_given_step_size_is_that_of_the_papers_and_a_warning_says_what_it_costs(caplog):
-    data = numbers(600)
-    assert train(data, step_size=0.1).coordinator.problem.units.means is None
-    assert "some are far from 0, which slows learning; subtract their means with" in caplog.text
+@pytest.mark.parametrize(
+    ("settings", "limit", "reason"),
+    [
+        ({"step_size": 0.1}, {}, "center= is not given"),
+        ({"center": True}, {"MAX_WEIGHTS": 5}, "a model of more than 5 weights keeps them"),
+        ({}, {"MIN_ROWS": 601}, "the first 600 rows are less than 601"),
+    ],
+    ids=str,
+)
+def test_a_warning_says_why_means_are_kept(settings, limit, reason, caplog, monkeypatch):
+    for name, value in limit.items():
+        monkeypatch.setattr(units, name, value)
+    assert means_of(numbers(600), **settings) is None
+    assert "nearly all rows have are far from 0, which slows learning" in caplog.text
+    assert reason in caplog.text
+
+
+def test_means_without_an_intercept_are_refused():
+    data = dataset_from_arrays(*numbers(600))
+    for settings in ({"fit_intercept": False}, {"loss": "ranking"}):
+        if settings == {"loss": "ranking"}:
+            data = make_data(labels="relevance")
+        with pytest.raises(InputError, match=r"for which an intercept makes up, and .*; leave out"):
+            dry_run(data, center=True, **settings)
+
+
+def test_a_new_process_goes_on_with_means(tmp_path):
+    """It compiles the kernels on a few rows of its own before."""
+    for day in range(2):
+        x, y = numbers(600, day)
+        write_zarr(dataset_from_arrays(x, y), tmp_path / str(day))
+    urls = [str(tmp_path / str(day)) for day in range(2)]
+    train(urls[0], save_to=str(tmp_path / "model"))
+    program = (
+        "import sys, dadagrad\n"
+        "for size in (1, 20):\n"
+        "    run = dadagrad.train(sys.argv[1], initial_model=sys.argv[2], batch_size=size)\n"
+        "    print(run.digest)\n"
+    )
+    expected = [
+        train(urls[1], initial_model=str(tmp_path / "model"), batch_size=size).digest
+        for size in (1, 20)
+    ]
+    arguments = [sys.executable, "-c", program, urls[1], str(tmp_path / "model")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == expected
 
 
 def test_training_goes_on_with_the_means_that_it_had(tmp_path):

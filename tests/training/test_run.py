@@ -88,7 +88,7 @@ class TestRefused:
         data.read(1).labels[13] = 5.0
         config = replace(CONFIG, batch_size=batch_size, class_weight=class_weight)
         with pytest.raises(
-            InputError, match=r"memory, partition part-00001 .*: row 13 has label 5 .*\(-1, 1\)"
+            InputError, match=r"memory, partition part-00001: row 13 has label 5 .*\(-1, 1\)"
         ):
             train(data, config)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from dadagrad.data.dataset import MemoryDataset, Schema
 from dadagrad.data.rows import Rows
+from dadagrad.data.units import Units
 from dadagrad.errors import InputError, TrainingError
 from dadagrad.kernels import is_compiled
 from dadagrad.kernels import training as kernels
@@ -91,7 +92,8 @@ def compile_kernels(problem: Problem, messages: Callable[[str], None]) -> float:
         streams=min(config.n_streams, 2),
     )
     # The rows have some of the features, not all. One setting of a grid has the types of all.
-    problem = replace(problem, config=few, configs=(), n_features=3)
+    units = Units(means=np.array([1.0, 0.0, 0.0], np.float32))
+    problem = replace(problem, config=few, configs=(), n_features=3, units=units)
     # An own loss may have no value at labels that the data does not have.
     with _one_at_a_time(first.stats.cache_path), suppress(TrainingError):
         _run(problem)

@@ -2,14 +2,12 @@
 
 The memory of a process is greatest at one of three moments: while step sizes are tried, while rows
 are learned from, or while the model is made. The sizes of state arrays are exact; those of
-partitions and messages follow from the rows, non-zeros and vocabularies in the metadata. The number
-of features that a slice of a partition touches is estimated (`touched_features`).
+partitions and messages follow from the metadata (`dadagrad.training.memory.partitions`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from typing import NamedTuple
@@ -17,12 +15,18 @@ from typing import NamedTuple
 import numpy as np
 
 from dadagrad.config import TrainConfig
-from dadagrad.data.dataset import Dataset, MemoryDataset, Partition
-from dadagrad.data.zarr.dataset import ZarrDataset
+from dadagrad.data.dataset import Dataset, Partition
 from dadagrad.kernels.id_sets import packed_bytes
 from dadagrad.model.metrics import MAX_SCORES
 from dadagrad.optim.arrays import Array
 from dadagrad.problem import Problem
+from dadagrad.training.memory.partitions import (
+    centered_bytes,
+    decoded_bytes,
+    distinct_features,
+    reading_bytes,
+    touched_features,
+)
 from dadagrad.training.memory.workers import WorkerMemory, cache_bytes, n_holders, stays_on_workers
 from dadagrad.training.schedule import n_prefetched, n_rounds, n_side_by_side
 from dadagrad.training.schedule.base import Cursor, Schedule, Slice
@@ -34,8 +38,6 @@ from dadagrad.training.worker.compute import gradient_dtype
 MAX_BATCHES, MAX_SLICES = 1_000, 20_000
 """Number of batches, or of slices of streams, that are looked at."""
 
-_READING, _READING_PARQUET = 0.75, 3.0
-"""Memory to read a partition of Zarr or Parquet, as a share of its decoded bytes."""
 _SCORES, _COUPLED_SCORES = 3, 6
 """Arrays of (rows, outputs) in a slice's work; more if the loss couples outputs."""
 _SORTED_SCORE = 112
@@ -179,8 +181,11 @@ def _learning(
     together = Sizes(*rounds.max(axis=0).tolist())
     arrays = _COUPLED_SCORES if problem.loss.couples else _SCORES
     work = int(4 * largest.nnz) + int(arrays * 8 * problem.n_outputs * largest.rows)
-    decoded = [decoded_bytes(data, partition) for partition in data.partitions]
-    reading = max(reading_bytes(data, partition) for partition in data.partitions)
+    decoded, reading = [], 0
+    for partition in data.partitions:  # whose rows are read, and then centered
+        centered = centered_bytes(problem, partition)
+        decoded.append(max(decoded_bytes(data, partition), centered))
+        reading = max(reading, reading_bytes(data, partition), centered)
     return _Learning(rounds, largest, together, work, n_open, decoded, reading)
 
 
@@ -222,48 +227,6 @@ def _between_workers(problem: Problem, sums: Array, workers: Sequence[WorkerMemo
     each_merged = each + 4 * problem.has_momentum * problem.n_outputs
     up = each * touched * (1 - 1 / n_workers) + each_merged * merged
     return np.stack([rows, nnz, touched, down, up], axis=1)
-
-
-def touched_features(nnz: float, partition: Partition) -> float:
-    """Estimate how many features the rows of `partition` touch that have `nnz` non-zeros.
-
-    The geometric mean of an upper bound, ``n_local (1 - (1 - nnz / all)^(all / n_local))`` (all
-    features equally frequent), and of Heaps' law, ``nnz^b`` with ``n_local = all^b``. Within a
-    third of the truth on text and on categories, from single rows to half a partition.
-    """
-    whole, n_local = partition.nnz, partition.n_local
-    if nnz >= whole or n_local <= 1 or whole <= 1:
-        return float(min(nnz, n_local))
-    bound = n_local * -math.expm1(whole / n_local * math.log1p(-nnz / whole))
-    heaps = max(nnz, 1.0) ** (math.log(n_local) / math.log(whole))
-    return min(nnz, math.sqrt(bound * heaps))
-
-
-def distinct_features(n_features: int, partitions: Iterable[Partition]) -> int:
-    """Estimate how many features occur in some of `partitions`, as if these were independent."""
-    log_absent = 0.0
-    for partition in partitions:
-        if partition.n_local >= n_features:
-            return n_features
-        log_absent += math.log1p(-partition.n_local / n_features)
-    return round(-n_features * math.expm1(log_absent))
-
-
-def decoded_bytes(data: Dataset, partition: Partition) -> int:
-    """Bytes of the rows of a partition; 0 if they are in memory already."""
-    if isinstance(data, MemoryDataset):
-        return 0
-    schema = data.schema
-    entry = 4 if schema.feature_space.binary else 8
-    labels = 16 * len(schema.label_columns)  # as they are read, and as they are used
-    row = 20 + labels + 4 * schema.weighted + 8 * schema.queried
-    return entry * partition.nnz + row * partition.n_rows + 8 * partition.n_local
-
-
-def reading_bytes(data: Dataset, partition: Partition) -> int:
-    """Bytes that reading a partition takes in addition to its rows."""
-    is_zarr = all(isinstance(source, ZarrDataset) for source in data.sources)
-    return int((_READING if is_zarr else _READING_PARQUET) * decoded_bytes(data, partition))
 
 
 def _first_rounds(
@@ -386,7 +349,8 @@ def _trial_bytes(data: Dataset, problem: Problem, schedule: Schedule, threads: i
     rows += min(threads, len(chosen)) * max(reading_bytes(data, each) for each in chosen)
     # The rows alone, and what is made of them.
     rows += sum(
-        16 * each.nnz * n // each.n_rows for each, (_, n) in zip(chosen, parts, strict=True)
+        (16 * each.nnz + centered_bytes(problem, each)) * n // each.n_rows
+        for each, (_, n) in zip(chosen, parts, strict=True)
     )
     if not problem.compiled:
         return rows + state_bytes(problem) + _plain_bytes(problem)

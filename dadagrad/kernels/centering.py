@@ -1,0 +1,65 @@
+"""Compiled subtraction of the means of dense columns from sparse rows.
+
+A row without an entry of a column has the value 0 there, and minus the mean after. So a row becomes
+the union of its entries and of the dense columns. Both are increasing positions in the vocabulary,
+and are merged in one walk; a walk before counts, so that no memory is left over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Entries = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
+"""Bounds of rows (n_rows + 1,), and positions and values of their entries (nnz,)."""
+
+
+def subtract_means(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    centered: NDArray[np.int32],
+    means: NDArray[np.float32],
+) -> Entries:
+    """The rows without the (k,) `means` of the increasing positions `centered`."""
+    bounds: NDArray[np.int64] = _bounds(indptr, indices, centered)
+    entries = np.empty(bounds[-1], np.int32), np.empty(bounds[-1], np.float32)
+    _merge(indptr, indices, values, centered, means, *entries)
+    return bounds, *entries
+
+
+@njit(nogil=True, cache=True)
+def _bounds(indptr, indices, centered):  # type: ignore[no-untyped-def]
+    """Bounds of the rows that `_merge` fills."""
+    bounds = np.zeros(len(indptr), np.int64)
+    for row in range(len(indptr) - 1):
+        size, column = len(centered), 0
+        for entry in range(indptr[row], indptr[row + 1]):
+            while column < len(centered) and centered[column] < indices[entry]:
+                column += 1
+            if column == len(centered) or centered[column] != indices[entry]:
+                size += 1
+        bounds[row + 1] = bounds[row] + size
+    return bounds
+
+
+@njit(nogil=True, cache=True)
+def _merge(indptr, indices, values, centered, means, out, out_values):  # type: ignore[no-untyped-def]
+    """Fill the positions `out` and the values `out_values` of all rows."""
+    place = 0
+    for row in range(len(indptr) - 1):
+        column = 0
+        for entry in range(indptr[row], indptr[row + 1]):
+            value = values[entry]
+            while column < len(centered) and centered[column] < indices[entry]:
+                out[place], out_values[place] = centered[column], -means[column]
+                column, place = column + 1, place + 1
+            if column < len(centered) and centered[column] == indices[entry]:
+                value -= means[column]
+                column += 1
+            out[place], out_values[place] = indices[entry], value
+            place += 1
+        while column < len(centered):
+            out[place], out_values[place] = centered[column], -means[column]
+            column, place = column + 1, place + 1
