@@ -114,8 +114,12 @@ class Run:
 
     @property
     def workers_write(self) -> bool:
-        """True if the workers of a cluster write the model, whose weights nobody needs here."""
-        is_needed = self.save_to is None or self.holdout is not None
+        """True if the workers of a cluster write the model, whose weights nobody needs here.
+
+        The intercept that makes up for means needs them.
+        """
+        has_means = self.problem.units.means is not None
+        is_needed = self.save_to is None or self.holdout is not None or has_means
         return self._stays_on_workers and not is_needed and not self.readable.has_names
 
     @cached_property

@@ -227,7 +227,7 @@ def _refusal(problem: Problem, measured: _MeasuredColumns) -> str | None:
         return f"the first {measured.n_rows} rows are less than {MIN_ROWS}"
     # The workers of a cluster that keep a large state write the weights without the intercept.
     if problem.n_features * problem.n_targets > MAX_WEIGHTS:
-        return f"a model of more than {MAX_WEIGHTS:,} weights keeps them"
+        return f"the model may have more than {MAX_WEIGHTS:,} weights"
     return None
 
 

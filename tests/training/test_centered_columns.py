@@ -13,6 +13,7 @@ from sklearn.datasets import dump_svmlight_file
 from dadagrad import (
     AdaGradClassifier,
     InputError,
+    Model,
     TrainConfig,
     dataset_from_arrays,
     dry_run,
@@ -22,6 +23,7 @@ from dadagrad import (
     train,
 )
 from dadagrad.training import execution, units
+from dadagrad.training.memory import workers
 
 N_COLUMNS = 6
 SHIFTS = np.float32([3.0, -40.0, 1000.0, 0.0, 7.0, 0.25])
@@ -188,7 +190,7 @@ def test_what_is_not_to_be_centered_is_not_and_nothing_is_said(caplog):
     ("settings", "limit", "reason"),
     [
         ({"step_size": 0.1}, {}, "center= is not given"),
-        ({"center": True}, {"MAX_WEIGHTS": 5}, "a model of more than 5 weights keeps them"),
+        ({"center": True}, {"MAX_WEIGHTS": 5}, "the model may have more than 5 weights"),
         ({}, {"MIN_ROWS": 601}, "the first 600 rows are less than 601"),
     ],
     ids=str,
@@ -242,6 +244,21 @@ def test_training_goes_on_with_the_means_that_it_had(tmp_path):
     assert train(later, initial_model=str(tmp_path / "model")).digest == expected.digest
     with pytest.raises(InputError, match="center was True and is False now"):
         train(later, initial_model=begun, center=False)
+
+
+def test_a_state_that_stays_on_workers_keeps_the_means_of_an_earlier_model(
+    scheduler_here, tmp_path, monkeypatch
+):
+    for day in range(2):
+        write_zarr(dataset_from_arrays(*numbers(600, day)), tmp_path / str(day))
+    begun, later = str(tmp_path / "begun"), str(tmp_path / "1")
+    train(str(tmp_path / "0"), save_to=begun)
+    settings = {"initial_model": begun, "streams": 2, "rounds": 2}
+    expected = train(later, **settings)
+    monkeypatch.setattr(workers, "MAX_GATHERED", 0)
+    url = str(tmp_path / "model")
+    train(later, client=scheduler_here, save_to=url, **settings)
+    assert Model.load(url).digest == expected.digest
 
 
 def test_columns_that_are_new_later_are_not_centered(tmp_path):
