@@ -416,6 +416,9 @@ def test_dates_have_parts():
         "%-d.%-m.%Y",
         "%-m/%-d/%Y %-H:%M",
         "%d-%m-%Y %H:%M:%S",
+        "%d %b %Y",
+        "%B %-d, %Y %H:%M",
+        "%a, %d %b %Y %H:%M:%S",
     ],
 )
 def test_dates_may_be_written_in_other_orders(tmp_path, written):
@@ -433,8 +436,8 @@ def test_dates_may_be_written_in_other_orders(tmp_path, written):
     np.testing.assert_allclose(model.decision_function(dict(texts.iloc[0])), scores[:1])
     write_frame(texts, tmp_path / "a.csv")
     assert train(tmp_path / "a.csv", label="y", step_size=0.1).model.digest == model.digest
-    with pytest.raises(InputError, match="'May 5'; the first rows have dates such as"):
-        model.predict(texts[:3].assign(on="May 5"))
+    with pytest.raises(InputError, match=r"'5\. 5\.'; the first rows have dates such as"):
+        model.predict(texts[:3].assign(on="5. 5."))
 
 
 def test_dates_without_a_year_of_four_digits_or_a_day_above_12_have_no_order():
@@ -443,6 +446,7 @@ def test_dates_without_a_year_of_four_digits_or_a_day_above_12_have_no_order():
         ["05/04/2024"],
         ["13/13/2024"],
         ["31/05/2024", "05/31/2024"],
+        ["31 Abc 2024", "May 2024"],
     ):
         assert find_order(pa.array(cells * 40)) is None
     assert find_order(pa.array(["05.04.2024"] * 40)) == "dmy"

@@ -267,7 +267,12 @@ def read_row_group(
     group.check_memory(place, columns)
     problem, advice = f"{place} cannot be decoded", "write or copy the file again"
     with _arrow_errors(CorruptionError, problem, advice):
-        reader = pq.ParquetFile(file, metadata=footer, page_checksum_verification=True)
+        reader = pq.ParquetFile(
+            file,
+            metadata=footer,
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",  # nanoseconds end in 2262, and dates of Spark do not
+        )
         return reader.read_row_group(group.number, columns=columns, use_threads=False)
 
 

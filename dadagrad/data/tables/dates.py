@@ -17,11 +17,14 @@ from pyarrow import types
 from dadagrad.data.parquet.columns import is_text
 from dadagrad.data.tables.cells import trimmed
 
-DateOrder: TypeAlias = Literal["", "ymd", "dmy", "mdy"]
-"""Order of day, month and year in texts; the empty one is that of ISO 8601."""
+DateOrder: TypeAlias = Literal["", "ymd", "dmy", "mdy", "named"]
+"""Order of day, month and year in texts; the empty one is that of ISO 8601. A month that is named
+tells itself from the day.
+"""
 
 EXAMPLES: dict[DateOrder, str] = {
     "": "2024-05-31", "ymd": "2024/05/31", "dmy": "31/05/2024", "mdy": "05/31/2024",
+    "named": "31 May 2024",
 }  # fmt: skip
 """A date in each order."""
 
@@ -32,6 +35,13 @@ MAX_WRONG = 0.05
 """Texts of something else for each date, at most, in a column of dates."""
 
 _SEPARATED = r"^(?P<first>\d{1,4})[-/.](?P<second>\d{1,2})[-/.](?P<third>\d{1,4})(?:[ T].*)?$"
+_NAMED = (
+    r"(?i)^(?:[a-z]+,? +)?(?P<first>\d{1,2}|[a-z]+)\.?[-/ ]+(?P<second>\d{1,2}|[a-z]+)[.,]*"
+    r"[-/ ]+(?P<year>\d{4})(?P<time>[ T].*)?$"
+)
+_MONTHS = pa.array(
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+)
 _SHORT, _YEAR = r"(\d{1,2})", r"(\d{4})"
 _TO_ISO: dict[DateOrder, tuple[str, str]] = {
     "ymd": (rf"^{_YEAR}[-/.]{_SHORT}[-/.]{_SHORT}\b", r"\1-\2-\3"),
@@ -73,8 +83,8 @@ def find_order(cells: pa.Array) -> DateOrder | None:
         return ""
     if _are_times(cells, ""):
         return ""
-    order = _order_of_parts(trimmed(pc.cast(cells, pa.string()), None))
-    return order if order is not None and _are_times(cells, order) else None
+    order = _order_of_parts(trimmed(pc.cast(cells, pa.string()), None)) or "named"
+    return order if _are_times(cells, order) else None
 
 
 def to_days(times: pa.Array) -> NDArray[np.float64]:
@@ -112,9 +122,25 @@ def _order_of_parts(texts: pa.Array) -> DateOrder | None:
 
 def _as_iso(texts: pa.Array, order: DateOrder) -> pa.Array:
     """Texts of dates in an `order` as ISO 8601 writes them; others stay."""
+    if order == "named":
+        return _named_as_iso(texts)
     for pattern, replacement in (_TO_ISO[order], *_TWO_DIGITS):
         texts = pc.replace_substring_regex(texts, pattern, replacement, max_replacements=1)
     return texts
+
+
+def _named_as_iso(texts: pa.Array) -> pa.Array:
+    """Texts of dates with names of months as ISO 8601 writes them; others stay."""
+    parts = pc.extract_regex(texts, _NAMED)
+    first, second, year, time = (pc.struct_field(parts, [number]) for number in range(4))
+    begins = pc.match_substring_regex(first, "^[A-Za-z]")
+    name, day = pc.if_else(begins, first, second), pc.if_else(begins, second, first)
+    place = pc.index_in(pc.utf8_slice_codeunits(pc.utf8_lower(name), 0, 3), value_set=_MONTHS)
+    month = pc.cast(pc.add(place, 1), pa.string())
+    padded = (pc.utf8_lpad(each, 2, "0") for each in (month, day))
+    dates = pc.binary_join_element_wise(year, *padded, "-")
+    times = pc.binary_join_element_wise(dates, pc.coalesce(time, ""), "")
+    return pc.coalesce(times, texts)
 
 
 def _as_times(texts: pa.Array) -> pa.Array:

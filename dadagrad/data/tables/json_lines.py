@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import numpy as np
@@ -22,6 +22,8 @@ _MAX_DEPTH = 100
 """Most lists and objects of a line of JSON in each other; of 20,000 Arrow's reader crashes."""
 
 _BAD_JSON_ROW = re.compile(r" in row (\d+)")
+_LONG_NUMBER = re.compile(rb"[:\[,\s]-?\d{16,}\s*[,\]}]")
+"""A whole number that a floating point number may round, or what looks like one in a text."""
 _JSON_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
 
@@ -93,6 +95,8 @@ def _parse(lines: bytes) -> pa.Table:
     """
     reading = pa_json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     table = pa_json.read_json(pa.BufferReader(lines), reading)
+    if _has_floats(table.schema) and _LONG_NUMBER.search(lines):
+        return _parse_slowly(lines)
     try:
         table.validate()
     except pa.ArrowInvalid:  # it counts nulls wrongly if the first list begins with several
@@ -111,6 +115,13 @@ def _parse_slowly(lines: bytes) -> pa.Table:
         return pa.Table.from_batches([columns_of_rows(rows)])
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise pa.ArrowInvalid(str(error)) from None
+
+
+def _has_floats(fields: Iterable[pa.Field]) -> bool:
+    """True if some column, or a field of one, is a floating point number."""
+    kinds = [field.type for field in fields]
+    inner = [kind.field(number) for kind in kinds for number in range(kind.num_fields)]
+    return any(map(types.is_floating, kinds)) or (bool(inner) and _has_floats(inner))
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:
