@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,11 @@ class Run:
         URL at which the model is saved at the end.
     keep_state : bool or None
         See `TrainResult.save`.
+    earlier_names : mapping of int to str
+        Names of features of the initial model.
     """
+
+    earlier_names: Mapping[int, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -114,13 +119,10 @@ class Run:
 
     @property
     def workers_write(self) -> bool:
-        """True if the workers of a cluster write the model, whose weights nobody needs here.
-
-        The intercept that makes up for means needs them.
-        """
-        has_means = self.problem.units.means is not None
-        is_needed = self.save_to is None or self.holdout is not None or has_means
-        return self._stays_on_workers and not is_needed and not self.readable.has_names
+        """True if the workers of a cluster write the model, whose weights nobody needs here."""
+        has_names = self.readable.has_names or bool(self.earlier_names)
+        is_needed = has_names or self.problem.units.means is not None or self.holdout is not None
+        return self._stays_on_workers and self.save_to is not None and not is_needed
 
     @cached_property
     def _writer(self) -> ModelWriter | None:
@@ -384,8 +386,9 @@ class Run:
         if complete and (warning := worse_than_constant(self.problem, report, passes)):
             logger.warning(warning)
         trim_malloc()  # the memory of the partitions, before the model takes some
-        model = make_model(self.problem, coordinator.state, self.readable, report)
-        end, nonzeros = coordinator.state, np.count_nonzero(model.weights)
+        end = coordinator.state
+        model = make_model(self.problem, end, self.readable, report, self.earlier_names)
+        nonzeros = np.count_nonzero(model.weights)
         report["nonzeros"] = end.nonzeros if isinstance(end, RemoteWeights) else int(nonzeros)
         model.report.update(report)
         return TrainResult(model, report, complete, coordinator, self.save_to if complete else None)

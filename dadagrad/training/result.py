@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,8 @@ from dadagrad.training.state import state_bytes
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.remote import RemoteWeights
 
-MAX_KEPT_STATE = 32 << 20
-"""Bytes of a state that is saved with a model unless it is asked for: two million features."""
+MAX_KEPT_STATE, MAX_WRITTEN_STATE = 32 << 20, 1 << 30
+"""Bytes other than 0, and bytes in all, of a state that is saved with a model unasked."""
 MIN_LOG_LOSS = 0.9
 """Log loss of the last pass, as a share of that of the first, from which its rows calibrate."""
 
@@ -132,16 +133,20 @@ class TrainResult:
     def save(self, url: str, *, keep_state: bool | None = None) -> None:
         """Save the model, with the state from which ``train(..., initial_model=url)`` goes on.
 
-        `keep_state` is by default True for a state of at most `MAX_KEPT_STATE` bytes, if it is in
+        `keep_state` is by default True for a state of at most 32 MB other than 0, if it is in
         this process. Raises as `Model.save`.
         """
         self.model.save(url, self._kept_state(keep_state))
 
     def _kept_state(self, keep_state: bool | None) -> dict[str, AnyArray]:
-        if keep_state is None:
-            is_small = state_bytes(self.coordinator.problem) <= MAX_KEPT_STATE
-            keep_state = is_small and not isinstance(self.coordinator.state, RemoteWeights)
-        return self.state_arrays() if keep_state else {}
+        if keep_state is not None:
+            return self.state_arrays() if keep_state else {}
+        is_large = state_bytes(self.coordinator.problem) > MAX_WRITTEN_STATE
+        if is_large or isinstance(self.coordinator.state, RemoteWeights):
+            return {}
+        arrays = self.state_arrays()
+        nonzeros = sum(np.count_nonzero(array) * array.itemsize for array in arrays.values())
+        return arrays if nonzeros <= MAX_KEPT_STATE else {}
 
 
 def write_result(result: TrainResult, writer: ModelWriter, keep_state: bool | None) -> None:
@@ -151,9 +156,13 @@ def write_result(result: TrainResult, writer: ModelWriter, keep_state: bool | No
 
 
 def make_model(
-    problem: Problem, state: TrainingState, data: Dataset, report: dict[str, Any]
+    problem: Problem,
+    state: TrainingState,
+    data: Dataset,
+    report: dict[str, Any],
+    names: Mapping[int, str] = MappingProxyType({}),
 ) -> Model:
-    """The predict-only model: the features with a weight, their names where known.
+    """The predict-only model: the features with a weight, their names in `data` or in `names`.
 
     Of several settings it is that of the best, whose number `report` has.
     """
@@ -171,7 +180,7 @@ def make_model(
         task=problem.task,
         label_columns=problem.label_columns,
         feature_space=data.schema.feature_space,
-        names=data.names(ids),
+        names={each: names[each] for each in ids.tolist() if each in names} | data.names(ids),
         calibration=CALIBRATIONS.make(report.get("calibration", "none")),
         report={
             **report,

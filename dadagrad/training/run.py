@@ -160,6 +160,7 @@ def train(
     start = None
     if initial is not None:
         run.problem, start = initial.begin(run.problem)
+        run.earlier_names = initial.model.names
         config = run.problem.config
     # A cluster that is not there, or too little memory, is no beginning of a run.
     with resources.engine(run.readable) as engine:

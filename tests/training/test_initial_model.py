@@ -144,6 +144,19 @@ def test_later_days_of_svmlight_may_have_new_features(tmp_path):
         assert after.model.digest == train(days, step_size=0.3, **config).model.digest
 
 
+def test_features_keep_the_names_of_earlier_days():
+    days = [[{"city": city, "y": n % 2} for n in range(60)] for city in ("Bern", "Oslo")]
+    first = train(days[0], label="y", categories="city")
+    after = train(days[1], initial_model=first)
+    assert set(after.model.names.values()) >= {"city=Bern", "city=Oslo"}
+
+
+def test_a_state_that_is_mostly_0_is_saved_whatever_its_size(tmp_path):
+    rows = [{"c": "uv"[n % 2], "x": 0.1 * n, "y": "abc"[n % 3]} for n in range(90)]
+    train(rows, label="y", average=True, save_to=str(tmp_path / "model"))
+    assert train(rows, initial_model=str(tmp_path / "model")).complete
+
+
 @pytest.mark.parametrize("algorithm", [{"preconditioner": "full"}, {"update": "pa"}])
 def test_an_algorithm_in_numpy_refuses_new_features(tmp_path, algorithm):
     for day, n_features in enumerate((2, 3)):

@@ -71,8 +71,8 @@ def _advice(needed: dict[str, int], problem: Problem, limit: int) -> list[str]:
     elif state_is_large or not problem.compiled:
         bits = math.floor(math.log2(max(2.0, problem.n_features * limit / needed["total"])))
         advice.append(
-            f"hash to fewer features (ingest with --hash-bits {bits}; ids are not hashed: number "
-            "features without gaps)"
+            f"make fewer features (of tables and texts, ingest with --hash-bits {bits}; of ids, "
+            "number them without gaps)"
         )
     if problem.n_targets > 1 and state_is_large:
         advice.append("train fewer outputs at a time")
