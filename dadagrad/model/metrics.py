@@ -133,13 +133,17 @@ class ClassMetrics:
         return rows
 
     def result(self) -> dict[str, Any]:
-        """Metrics as plain JSON; F1 is that of the larger of two classes, or the mean over all."""
+        """Metrics as plain JSON; F1 is that of the larger of two classes, or the mean of others.
+
+        It is over the classes that occur or are predicted, as in scikit-learn.
+        """
         confusion, right = self._confusion, np.diag(self._confusion)
         total = confusion.sum()
         precision, recall = (quotient(right, confusion.sum(axis=axis)) for axis in (0, 1))
         f1 = quotient(2 * right, confusion.sum(axis=0) + confusion.sum(axis=1))
         columns = zip(precision.tolist(), recall.tolist(), f1.tolist(), strict=True)
-        plain: dict[str, Any] = {"f1": float(f1[1] if len(f1) == 2 else f1.mean())}
+        occurs = confusion.sum(axis=0) + confusion.sum(axis=1) > 0.0
+        plain: dict[str, Any] = {"f1": float(f1[1] if len(f1) == 2 else f1[occurs].mean())}
         if self._model.has_probabilities:
             plain["log_loss"] = self._log_loss / float(total)
             gaps = np.abs(self._bins[:, 1] - self._bins[:, 2])

@@ -97,8 +97,8 @@ def list_objects(url: str) -> list[str]:
 
     A glob is one of `glob.glob`: ``**`` stands for any folders, and names that begin with ``.`` are
     given with the dot. A folder has its own objects, or where it has none those of its folders;
-    names that begin with ``.`` or ``_``, the notes of writers, are left out. A web server that
-    lists nothing has none.
+    names that begin with ``.`` or ``_``, the notes of writers, are left out. A glob that no object
+    fits is one of folders. A web server that lists nothing has none.
     """
     names = url.rstrip("/").split("/")
     if "*" in names[_N_HOST]:
@@ -107,8 +107,8 @@ def list_objects(url: str) -> list[str]:
     n_fixed = min(patterns, default=len(names))
     folder, pattern = "/".join(names[:n_fixed]), names[n_fixed:]
     keys = [key.split("/") for key in Storage(folder).list_if_possible()]
-    keys = [key for key in keys if _fits(key, pattern)] if pattern else _of_folder(keys)
-    return ["/".join([folder, *key]) for key in keys]
+    named = [key for key in keys if _fits(key, pattern)] if pattern else _of_folder(keys)
+    return ["/".join([folder, *key]) for key in named or _of_folders(keys, pattern)]
 
 
 def _fits(key: list[str], pattern: list[str]) -> bool:
@@ -120,6 +120,16 @@ def _fits(key: list[str], pattern: list[str]) -> bool:
     if is_hidden and not pattern[0].startswith("."):
         return False
     return fnmatchcase(key[0], pattern[0]) and _fits(key[1:], pattern if is_deep else pattern[1:])
+
+
+def _of_folders(keys: list[list[str]], pattern: list[str]) -> list[list[str]]:
+    """The keys of sources in the folders that fit a glob."""
+    inside: dict[tuple[str, ...], list[list[str]]] = {}
+    for key in keys:
+        n_fitting = next((n for n in range(1, len(key)) if _fits(key[:n], pattern)), None)
+        if n_fitting is not None:
+            inside.setdefault(tuple(key[:n_fitting]), []).append(key[n_fitting:])
+    return [[*folder, *key] for folder, rest in inside.items() for key in _of_folder(rest)]
 
 
 def _of_folder(keys: list[list[str]]) -> list[list[str]]:

@@ -1,8 +1,10 @@
 """Rows as people have them in Python: the functions take each kind, and read it the same way."""
 
 import gzip
+import json
 import re
 import shutil
+from datetime import datetime
 
 import dask
 import dask.array as da
@@ -20,6 +22,7 @@ from helpers.processes import local_cluster
 
 import dadagrad
 from dadagrad import InputError
+from dadagrad.data.ingest.ingest import read_dataset
 
 SETTINGS = {"loss": "logistic", "step_size": 0.5, "threads": 1}
 
@@ -435,3 +438,53 @@ def test_a_part_without_rows_says_nothing_of_the_columns(suffix, tmp_path):
     ways = [empty, full], full
     digests = [dadagrad.train(paths, **SETTINGS, shuffle=False).model.digest for paths in ways]
     assert digests[0] == digests[1]
+
+
+def test_times_of_spark_go_beyond_those_of_nanoseconds(tmp_path):
+    """Parquet of Spark has times of 96 bits, and "until ever" is the year 9999."""
+    days = [datetime(9999, 12, 31), datetime(2024, 5, 1)] * 50
+    table = pa.table({"ends": pa.array(days, pa.timestamp("us")), "y": [0, 1] * 50})
+    rows = []
+    for name, old in (("new", False), ("old", True)):
+        file = tmp_path / f"{name}.parquet"
+        pq.write_table(table, file, use_deprecated_int96_timestamps=old)
+        rows.append(read_dataset(file, label="y", shuffle=None).read(0))
+    assert np.array_equal(rows[0].values, rows[1].values)
+    assert np.array_equal(rows[0].vocabulary, rows[1].vocabulary)
+
+
+def test_long_whole_numbers_of_json_lines_stay_apart(tmp_path):
+    numbers = [2**63, 2**63 + 1, 2**60 + 1, 2**60]
+    rows = [{"k": k, "in": {"x": 0.5 * n}, "y": n % 2} for n, k in enumerate(numbers * 25)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = read_dataset(tmp_path / "a.jsonl", label="y", categories="k")
+    names = set(data.names(data.read(0).vocabulary).values())
+    assert names >= {f"k={number}" for number in numbers}
+
+
+def test_cells_of_anndata_without_a_label_can_be_predicted_but_not_learned(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    x = np.random.default_rng(0).poisson(1.0, (60, 5)).astype(np.float32)
+    index = [f"cell{number}" for number in range(60)]
+    kinds = pandas.Categorical(["a", "b", None] * 20)
+    for name, column in (("known", ["a", "b", "b"] * 20), ("some", kinds)):
+        obs = pandas.DataFrame({"kind": column}, index=index)
+        anndata.AnnData(x, obs).write_h5ad(tmp_path / f"{name}.h5ad")
+    url, some = str(tmp_path / "model"), str(tmp_path / "some.h5ad")
+    model = dadagrad.train(tmp_path / "known.h5ad", label="kind", save_to=url).model
+    report = dadagrad.predict(model, some, str(tmp_path / "p.csv"))
+    assert report["rows"] == 60
+    ingested = dadagrad.ingest(some, str(tmp_path / "data"), like=model, no_labels=True)
+    assert ingested.rows == 60
+    with pytest.raises(InputError, match="cell 'cell2': the label, column 'kind' of obs, is miss"):
+        dadagrad.train(some, label="kind")
+
+
+def test_rows_of_which_some_have_a_label_are_read_without(tmp_path):
+    (tmp_path / "all.csv").write_text("x,y\n" + "1,a\n2,b\n" * 30)
+    (tmp_path / "some.csv").write_text("x,y\n1,a\n2,\n")
+    model = dadagrad.train(tmp_path / "all.csv", label="y").model
+    out = str(tmp_path / "data")
+    report = dadagrad.ingest(tmp_path / "some.csv", out, like=model, no_labels=True)
+    assert report.rows == 2
+    assert dadagrad.open_dataset(out).schema.label_columns == ()

@@ -74,7 +74,18 @@ def test_a_model_has_the_bits_of_the_same_files_here(folder, url, name):
 
 @pytest.mark.parametrize(
     "pattern",
-    ["*.csv", "**/*.csv", "**", "[d]/*.csv", "*/[b].csv", "?/*.csv", ".*.csv", "d/**/c.csv", "*/*"],
+    [
+        "*.csv",
+        "**/*.csv",
+        "**",
+        "[d]/*.csv",
+        "*/[b].csv",
+        "?/*.csv",
+        ".*.csv",
+        "d/**/c.csv",
+        "*/*",
+        "o*",
+    ],
 )
 def test_a_glob_has_the_files_that_it_has_here(tmp_path, pattern):
     for name in (
@@ -85,6 +96,9 @@ def test_a_glob_has_the_files_that_it_has_here(tmp_path, pattern):
         "_SUCC.csv",
         ".f/g.csv",
         "d/x[1].csv",
+        "o1/h.csv",
+        "o1/_SUCCESS",
+        "o2/p/i.csv",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("a")

@@ -207,6 +207,17 @@ def test_metrics_of_classes_are_those_of_scikit_learn(task, loss, n):
     assert result["calibration_error"] == pytest.approx(sum(gaps))
 
 
+def test_f1_is_the_mean_over_classes_that_occur_or_are_predicted():
+    data = make_data(np.array([[0.0], [1.0], [2.0]] * 22)[:65])
+    model = make_model("multiclass", data.schema.label_columns)
+    some = make_data(np.array([[0.0], [1.0]] * 40)[:65])
+    some.schema = data.schema
+    model = replace(model, intercept=model.intercept - [0.0, 0.0, 99.0])
+    predicted, labels = model.predict_labels(scores_of(model, some)), [0.0, 1.0] * 32 + [0.0]
+    expected = sk.f1_score(labels, predicted, average="macro")
+    assert evaluate(model, some)["f1"] == pytest.approx(expected)
+
+
 def test_rows_of_even_probabilities_count_as_right_by_their_label():
     data = make_data(np.random.default_rng(0).integers(0, 2, (65, 1)).astype(float))
     model = make_model("binary", data.schema.label_columns)

@@ -220,7 +220,7 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
                 f"{', '.join(map(repr, obs.columns)) or 'none'}; name one with --label "
                 "(rows to be predicted are read with --no-labels)"
             )
-        labels = obs[label].to_numpy()
+        labels = _labels_of_cells(obs[label], path, options)
     weights = obs["weight"].to_numpy() if "weight" in obs.columns else None
     names = list(var.index.astype(str))
     plain = all(name == str(number) for number, name in enumerate(names[:100]))
@@ -235,6 +235,20 @@ def _open_anndata(path: str, options: Options) -> ArraySource:
             "must be as many"
         )
     return source
+
+
+def _labels_of_cells(column: Any, path: str, options: Options) -> NDArray[Any] | None:
+    """The labels of all cells; None if some have none in rows to be predicted."""
+    missing = np.flatnonzero(column.isna().to_numpy())
+    if not len(missing):
+        return np.asarray(column.to_numpy())
+    if options.to_predict:
+        return None
+    raise InputError(
+        f"{path}, cell {column.index[missing[0]]!r}: the label, column {column.name!r} of obs, is "
+        f"missing, as in {len(missing):,} of {len(column):,} cells; leave these out, or read the "
+        "file without labels, to be predicted, with --no-labels"
+    )
 
 
 class _SlicedCsr:

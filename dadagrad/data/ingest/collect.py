@@ -141,7 +141,7 @@ def _plan_like(
         )
     options = {name: space.plain[name] for name in (fixed | {"zero_based"}) & set(space.plain)}
     options["multilabel"] = like.has_sets and not settings.get("no_labels")
-    if kind == "anndata":
+    if kind == "anndata" and not settings.get("no_labels"):
         options["label"] = changed.pop("label", space.reading.get("label"))
     return SourceSummary(Options(**options | changed | {"format": kind}), like=like)
 

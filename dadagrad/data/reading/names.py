@@ -72,6 +72,7 @@ def _files_named(source: str) -> list[str]:
     else:
         matches = sorted(glob.glob(source, recursive=True))
         named = [m for m in matches if not os.path.isdir(m) or m.endswith(".zarr")]
+        named = named or list(chain.from_iterable(map(_files_in, matches)))
     if not named:
         raise InputError(f"{missing}; give files, folders or globs")
     return named

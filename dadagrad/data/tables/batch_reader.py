@@ -74,7 +74,8 @@ class BatchReader:
 
     def labels(self) -> NDArray[Any]:
         """Labels, (n_rows, n_label_columns) numbers or (n_rows,) texts of a single column."""
-        names, n_rows = self._columns.labels, self.n_rows
+        names = () if self._options.no_labels else self._columns.labels
+        n_rows = self.n_rows
         are_there = all(name in self._positions for name in names)
         if not names or not (are_there or self._required.keys() & names):
             return np.zeros((n_rows, 0))

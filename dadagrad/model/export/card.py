@@ -111,5 +111,7 @@ def _limits(model: LinearModel) -> str:
         lines.append("- Features are hashed: different words can share a weight.")
     if model.has_probabilities:
         kind = model.calibration.name if model.calibration.is_fitted else "no calibration"
-        lines.append(f"- Probabilities ({kind}) are right for the shares of classes in the data.")
+        weights = model.report.get("config", {}).get("class_weight")
+        shares = "as their weights make them" if weights else "in the data"
+        lines.append(f"- Probabilities ({kind}) are right for the shares of classes {shares}.")
     return "\n".join(lines)
