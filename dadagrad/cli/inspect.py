@@ -121,7 +121,7 @@ def _rows(meta: dict[str, Any] | None) -> Any:
 def _show_model(model: dadagrad.Model, top: int) -> None:
     from dadagrad.model.facts import MAX_OUTPUTS, largest_weights, sides
 
-    print_facts(model.facts() | {"digest": model.digest})
+    print_facts(model.facts())
     for output in range(min(model.n_outputs, MAX_OUTPUTS)):
         columns = []
         for title, sign in zip(sides(model, output), (1, -1), strict=True):

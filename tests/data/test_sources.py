@@ -488,3 +488,17 @@ def test_rows_of_which_some_have_a_label_are_read_without(tmp_path):
     report = dadagrad.ingest(tmp_path / "some.csv", out, like=model, no_labels=True)
     assert report.rows == 2
     assert dadagrad.open_dataset(out).schema.label_columns == ()
+
+
+def test_json_objects_in_a_file_that_is_read_as_texts_are_refused(tmp_path):
+    (tmp_path / "texts.tsv").write_text("pos\tfine film\nneg\tdull film\n" * 30)
+    (tmp_path / "n.tsv").write_text('{"text": "fine film"}\n')
+    model = dadagrad.train(tmp_path / "texts.tsv", format="text").model
+    with pytest.raises(InputError, match=r"begins with a JSON object, and is read as text.*jsonl"):
+        dadagrad.predict(model, tmp_path / "n.tsv", str(tmp_path / "p.csv"), format="text")
+
+
+def test_a_column_called_label_in_capitals_is_the_label(tmp_path):
+    (tmp_path / "a.csv").write_text("Text,Label\n" + "fine film,yes\ndull film,no\n" * 30)
+    (column,) = read_dataset(tmp_path / "a.csv").schema.label_columns
+    assert column.texts == ("no", "yes")

@@ -159,10 +159,10 @@ def with_features(n_features):
 @pytest.mark.parametrize(
     ("values", "advice"),
     [
-        ({}, "hash to fewer features (ingest with hash_bits=3"),
+        ({}, "make fewer features (of tables and texts, ingest with hash_bits=3"),
         ({"preconditioner": "full"}, "choose the diagonal preconditioner"),
         ({"update": "arow-full"}, "choose update 'arow'"),
-        ({"update": "pa"}, "ids are not hashed: number features without gaps"),
+        ({"update": "pa"}, "of ids, number them without gaps"),
     ],
     ids=str,
 )

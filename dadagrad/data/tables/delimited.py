@@ -37,7 +37,7 @@ _CSV_ROW = rb"(?:" + _FIELD + rb",)*+" + _FIELD + rb"\n"
 _ROW = {mark: _CSV_ROW.replace(b",", re.escape(mark).encode()) for mark in (",", ";", "|")}
 _ROW["\t"] = rb"[^\n]*+\n"
 _SEPARATED = {",": "comma", ";": "semicolon", "|": "bar", "\t": "tab"}
-NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -t utf-8"
+NOT_UTF8 = "the row is not UTF-8 text; convert the file, for example with iconv -f latin1 -t utf-8"
 _WIDE = {
     "utf-32": rb"\xff\xfe\0\0|\0\0\xfe\xff",
     "utf-32le": rb".\0\0\0",

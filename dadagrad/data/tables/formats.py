@@ -27,7 +27,7 @@ from dadagrad.data.tables.delimited import (
 )
 from dadagrad.data.tables.encoder import TableEncoder
 from dadagrad.data.tables.encoding import TableParser
-from dadagrad.data.tables.json_lines import read_json
+from dadagrad.data.tables.json_lines import is_object, read_json
 from dadagrad.data.tables.row_columns import RECORDED, TableHead, no_column, shown, split_columns
 from dadagrad.errors import InputError
 from dadagrad.storage.files import SourceFile
@@ -83,6 +83,11 @@ class TextOpener:
         return TableParser(encoder, self.options, read), columns
 
     def _open_delimited(self, path: str, head: bytes) -> tuple[TableParser, list[str]]:
+        if self.encoder is not None and is_object(head.partition(b"\n")[0]):
+            raise InputError(
+                f"{path} begins with a JSON object, and is read as {self.options.format}, as the "
+                "rows of the model or dataset were; give --format jsonl"
+            )
         layout, encoder = self.layout(path, head), self.encoder
         if encoder is None:
             if layout.delimiter != "\t":

@@ -59,8 +59,8 @@ def read_json(
             if on_error == "raise" or wrong is None:
                 raise InputError(f"{place_of(line)}: {reason}") from None
             problems[line] = reason
-            if not _is_object(lines[line]):  # Arrow names the first of maybe many
-                later = [number for number in rows[wrong:] if not _is_object(lines[number])]
+            if not is_object(lines[line]):  # Arrow names the first of maybe many
+                later = [number for number in rows[wrong:] if not is_object(lines[number])]
                 problems |= dict.fromkeys(later, reason)
     for name in set(required).difference(table.schema.names):
         table = table.append_column(name, pa.nulls(table.num_rows))
@@ -147,7 +147,8 @@ def _json_problem(line: bytes) -> str | None:
     return None
 
 
-def _is_object(line: bytes) -> bool:
+def is_object(line: bytes) -> bool:
+    """True if a line is a JSON object."""
     try:
         return isinstance(json.loads(line), dict)
     except ValueError:

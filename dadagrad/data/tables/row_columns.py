@@ -169,7 +169,7 @@ class TableHead:
         return RowColumns(self._labels(), *others)
 
     def _labels(self) -> tuple[str, ...]:
-        """Names of the labels' columns: those chosen, one named "label", or else the first."""
+        """Names of the labels' columns: those chosen, one named "label", or the first."""
         if self.options.no_labels:
             return ()
         if chosen := split_columns(self.names, self.options.label):
@@ -177,8 +177,8 @@ class TableHead:
             if len(found) > 1:
                 check_label_names(found)
             return tuple(found)
-        if "label" in self.names:
-            return ("label",)
+        if named := [name for name in self.names if name.casefold() == "label"]:
+            return ("label" if "label" in named else named[0],)
         if self.by_number:
             others = (name for name in self.names if name not in self.indexes)
             return (next(others, self.names[0]),)
