@@ -87,7 +87,7 @@ def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
     near = [f"--{known.replace('_', '-')}" if dashes else known]
     near = near if near[0] in names else []
     near = near or [each for each in names if each.strip().casefold() == name.strip().casefold()]
-    near = near or difflib.get_close_matches(name, names, 3)
+    near = near or difflib.get_close_matches(name, names, 3, cutoff=0.7)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
 
 

@@ -65,6 +65,9 @@ class LabelTable:
         return self.final[rows]
 
 
+_FLAGS = frozenset({"false", "true", "False", "True", "FALSE", "TRUE"})
+
+
 class LabelCollector:
     """The labels of blocks, which are encoded and counted, and then get their final values.
 
@@ -141,6 +144,11 @@ class LabelCollector:
                 "classes or numbers"
             )
         numbers = sorted(counts)
+        if numbers and {0.0, 1.0}.issuperset(numbers) and _FLAGS.issuperset(self._texts):
+            raise InputError(
+                f"some labels are {number_text(numbers[0])} and others {min(self._texts)!r}; write "
+                "0 and 1, or false and true, in all rows"
+            )
         labels = [*map(number_text, numbers), *self._texts]
         repeats = [counts[number] for number in numbers]
         repeats += [self._text_counts[code] for code in range(len(self._texts))]

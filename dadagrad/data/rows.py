@@ -156,7 +156,11 @@ class Rows:
         if self.row_scale is not None:
             values = values * np.repeat(self.row_scale, np.diff(self.indptr))
         centered = np.searchsorted(vocabulary, columns).astype(np.int32)
-        indptr, indices, values = subtract_means(self.indptr, indices, values, centered, means)
+        by_position = np.zeros(len(vocabulary), np.float32)
+        by_position[centered] = means
+        indptr, indices, values = subtract_means(
+            self.indptr, indices, values, centered, by_position
+        )
         return replace(
             self, vocabulary=vocabulary, indptr=indptr, indices=indices, values=values,
             row_scale=None,

@@ -22,24 +22,27 @@ def subtract_means(
     centered: NDArray[np.int32],
     means: NDArray[np.float32],
 ) -> Entries:
-    """The rows without the (k,) `means` of the increasing positions `centered`."""
-    bounds: NDArray[np.int64] = _bounds(indptr, indices, centered)
+    """The rows without the (n_local,) `means`, which are 0 but at the increasing `centered`."""
+    bounds: NDArray[np.int64] = _bounds(indptr, indices, centered, len(means))
     entries = np.empty(bounds[-1], np.int32), np.empty(bounds[-1], np.float32)
     _merge(indptr, indices, values, centered, means, *entries)
     return bounds, *entries
 
 
 @njit(nogil=True, cache=True)
-def _bounds(indptr, indices, centered):  # type: ignore[no-untyped-def]
+def _bounds(indptr, indices, centered, n_local):  # type: ignore[no-untyped-def]
     """Bounds of the rows that `_merge` fills."""
     bounds = np.zeros(len(indptr), np.int64)
     for row in range(len(indptr) - 1):
-        size, column = len(centered), 0
-        for entry in range(indptr[row], indptr[row + 1]):
-            while column < len(centered) and centered[column] < indices[entry]:
-                column += 1
-            if column == len(centered) or centered[column] != indices[entry]:
-                size += 1
+        begin, end = indptr[row], indptr[row + 1]
+        size = end - begin
+        if size < n_local:
+            size, column = len(centered), 0
+            for entry in range(begin, end):
+                while column < len(centered) and centered[column] < indices[entry]:
+                    column += 1
+                if column == len(centered) or centered[column] != indices[entry]:
+                    size += 1
         bounds[row + 1] = bounds[row] + size
     return bounds
 
@@ -47,19 +50,25 @@ def _bounds(indptr, indices, centered):  # type: ignore[no-untyped-def]
 @njit(nogil=True, cache=True)
 def _merge(indptr, indices, values, centered, means, out, out_values):  # type: ignore[no-untyped-def]
     """Fill the positions `out` and the values `out_values` of all rows."""
-    place = 0
+    n_local, place = len(means), 0
     for row in range(len(indptr) - 1):
+        begin, end = indptr[row], indptr[row + 1]
+        if end - begin == n_local:  # a row of all columns
+            for position in range(n_local):
+                out[place + position] = position
+                out_values[place + position] = values[begin + position] - means[position]
+            place += n_local
+            continue
         column = 0
-        for entry in range(indptr[row], indptr[row + 1]):
-            value = values[entry]
-            while column < len(centered) and centered[column] < indices[entry]:
-                out[place], out_values[place] = centered[column], -means[column]
+        for entry in range(begin, end):
+            position = indices[entry]
+            while column < len(centered) and centered[column] < position:
+                out[place], out_values[place] = centered[column], -means[centered[column]]
                 column, place = column + 1, place + 1
-            if column < len(centered) and centered[column] == indices[entry]:
-                value -= means[column]
+            if column < len(centered) and centered[column] == position:
                 column += 1
-            out[place], out_values[place] = indices[entry], value
+            out[place], out_values[place] = position, values[entry] - means[position]
             place += 1
         while column < len(centered):
-            out[place], out_values[place] = centered[column], -means[column]
+            out[place], out_values[place] = centered[column], -means[centered[column]]
             column, place = column + 1, place + 1

@@ -502,3 +502,11 @@ def test_a_column_called_label_in_capitals_is_the_label(tmp_path):
     (tmp_path / "a.csv").write_text("Text,Label\n" + "fine film,yes\ndull film,no\n" * 30)
     (column,) = read_dataset(tmp_path / "a.csv").schema.label_columns
     assert column.texts == ("no", "yes")
+
+
+def test_labels_that_are_flags_here_and_numbers_there_are_refused(tmp_path):
+    for name, labels in (("a", ["0", "1"]), ("b", ["false", "true"])):
+        rows = "".join(f"{n},{labels[n % 2]}\n" for n in range(60))
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + rows)
+    with pytest.raises(InputError, match="some labels are 0 and others 'false'; write 0 and 1"):
+        dadagrad.train(str(tmp_path / "*.csv"), label="y")
