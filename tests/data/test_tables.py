@@ -162,6 +162,19 @@ def test_lists_of_words_and_nested_columns():
     assert row[by_name["in.side"]] == 2
 
 
+def test_an_object_stands_for_its_fields():
+    rows = [{"geo": {"lat": 0.1 * n, "city": "uv"[n % 2]}, "x": n, "y": n % 2} for n in range(60)]
+
+    def names(**options):
+        columns = read_dataset(rows, label="y", **options).schema.feature_space.plain["columns"]
+        return [each["name"] for each in columns]
+
+    assert names(ignore="geo") == ["x"]
+    assert names(columns="geo") == ["geo.lat", "geo.city"]
+    with pytest.raises(InputError, match="no column 'ge'"):
+        names(ignore="ge")
+
+
 def test_the_recorded_transformation_is_applied_again(tmp_path, files):
     ingest(files["csv"], str(tmp_path / "all"), **OPTIONS)
     data = open_dataset(str(tmp_path / "all"))

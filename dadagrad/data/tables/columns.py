@@ -104,15 +104,15 @@ def learn_columns(head: TableHead) -> tuple[tuple[Column, ...], RowColumns]:
     options, place, find, column = head.options, head.place, head.find, head.rows.column
     others = head.row_columns()
     texts = _find_texts(head, others)
-    ignored = {find("--ignore", name) for name in options.ignore}
+    ignored = {*head.find_all("--ignore", options.ignore)}
     for name in ignored.intersection(texts):
         raise InputError(
             f"{place}: --ignore and --text-column both name the column {shown(name)}; leave it out "
             "of one of them"
         )
-    categories = {find("--categories", name) for name in options.categories}
+    categories = {*head.find_all("--categories", options.categories)}
     if options.columns is not None:
-        named = [find("--columns", name) for name in options.columns]
+        named = head.find_all("--columns", options.columns)
         features = named if options.text_column is None else [*named, *texts]
     elif texts and not categories:
         features = texts

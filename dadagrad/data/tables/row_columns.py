@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -159,6 +159,15 @@ class TableHead:
                 "columns"
             )
         return names[int(name)]
+
+    def find_all(self, option: str, names: Iterable[int | str]) -> list[str]:
+        """Names of the columns that `option` gives; an object stands for all of its fields."""
+        columns: list[str] = []
+        for name in names:
+            fields = [each for each in self.names if each.startswith(f"{name}.")]
+            is_column = str(name) in self.names or not fields
+            columns += [self.find(option, name)] if is_column else fields
+        return columns
 
     def row_columns(self) -> RowColumns:
         """Columns that the options name as those that describe rows."""
