@@ -108,7 +108,9 @@ def list_objects(url: str) -> list[str]:
     folder, pattern = "/".join(names[:n_fixed]), names[n_fixed:]
     keys = [key.split("/") for key in Storage(folder).list_if_possible()]
     named = [key for key in keys if _fits(key, pattern)] if pattern else _of_folder(keys)
-    return ["/".join([folder, *key]) for key in named or _of_folders(keys, pattern)]
+    if pattern and all(key[-1].startswith("_") for key in named):
+        named = _of_folders(keys, pattern) or named
+    return ["/".join([folder, *key]) for key in named]
 
 
 def _fits(key: list[str], pattern: list[str]) -> bool:
@@ -129,7 +131,11 @@ def _of_folders(keys: list[list[str]], pattern: list[str]) -> list[list[str]]:
         n_fitting = next((n for n in range(1, len(key)) if _fits(key[:n], pattern)), None)
         if n_fitting is not None:
             inside.setdefault(tuple(key[:n_fitting]), []).append(key[n_fitting:])
-    return [[*folder, *key] for folder, rest in inside.items() for key in _of_folder(rest)]
+    return [
+        [*folder, *key]
+        for folder, rest in inside.items()
+        for key in ([[]] if ["zarr.json"] in rest else _of_folder(rest))
+    ]
 
 
 def _of_folder(keys: list[list[str]]) -> list[list[str]]:

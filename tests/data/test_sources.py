@@ -453,13 +453,22 @@ def test_times_of_spark_go_beyond_those_of_nanoseconds(tmp_path):
     assert np.array_equal(rows[0].vocabulary, rows[1].vocabulary)
 
 
-def test_long_whole_numbers_of_json_lines_stay_apart(tmp_path):
-    numbers = [2**63, 2**63 + 1, 2**60 + 1, 2**60]
+@pytest.mark.parametrize("least", [2**60, 2**63])
+def test_long_whole_numbers_of_json_lines_stay_apart(tmp_path, least):
+    numbers = [2**63, 2**63 + 1, least + 3, least + 2]
     rows = [{"k": k, "in": {"x": 0.5 * n}, "y": n % 2} for n, k in enumerate(numbers * 25)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     data = read_dataset(tmp_path / "a.jsonl", label="y", categories="k")
     names = set(data.names(data.read(0).vocabulary).values())
     assert names >= {f"k={number}" for number in numbers}
+
+
+@pytest.mark.parametrize("odd", ["12345678901234567", "1e20", "18446744073709551617", "-1"])
+def test_numbers_that_no_type_has_exactly_are_rounded(tmp_path, odd):
+    numbers = [*("0.5" if odd.startswith("123") else f"{2**63}" for _ in range(59)), odd]
+    lines = (f'{{"x": {number}, "y": {n % 2}}}' for n, number in enumerate(numbers))
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert read_dataset(tmp_path / "a.jsonl", label="y").n_rows == 60
 
 
 def test_cells_of_anndata_without_a_label_can_be_predicted_but_not_learned(tmp_path):
@@ -492,10 +501,12 @@ def test_rows_of_which_some_have_a_label_are_read_without(tmp_path):
 
 def test_json_objects_in_a_file_that_is_read_as_texts_are_refused(tmp_path):
     (tmp_path / "texts.tsv").write_text("pos\tfine film\nneg\tdull film\n" * 30)
-    (tmp_path / "n.tsv").write_text('{"text": "fine film"}\n')
+    (tmp_path / "n.txt").write_text('{"text": "fine film"}\n')
     model = dadagrad.train(tmp_path / "texts.tsv", format="text").model
-    with pytest.raises(InputError, match=r"begins with a JSON object, and is read as text.*jsonl"):
-        dadagrad.predict(model, tmp_path / "n.tsv", str(tmp_path / "p.csv"), format="text")
+    out = str(tmp_path / "p.csv")
+    with pytest.raises(InputError, match=r"begins with a JSON object, .* were text; give format="):
+        dadagrad.predict(model, tmp_path / "n.txt", out)
+    assert dadagrad.predict(model, tmp_path / "n.txt", out, format="text")["rows"] == 1
 
 
 def test_a_column_called_label_in_capitals_is_the_label(tmp_path):

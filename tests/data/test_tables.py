@@ -431,7 +431,8 @@ def test_dates_have_parts():
         "%d-%m-%Y %H:%M:%S",
         "%d %b %Y",
         "%B %-d, %Y %H:%M",
-        "%a, %d %b %Y %H:%M:%S",
+        "%a, %d %b %Y %H:%M:%S +0000",
+        "%b %-d, %Y %-H:%M",
     ],
 )
 def test_dates_may_be_written_in_other_orders(tmp_path, written):
@@ -460,6 +461,8 @@ def test_dates_without_a_year_of_four_digits_or_a_day_above_12_have_no_order():
         ["13/13/2024"],
         ["31/05/2024", "05/31/2024"],
         ["31 Abc 2024", "May 2024"],
+        ["Report May 1 2024", "Market 5 2024"],
+        ["5 marraskuuta 2024", "1. Juli 2024 Uhr"],
     ):
         assert find_order(pa.array(cells * 40)) is None
     assert find_order(pa.array(["05.04.2024"] * 40)) == "dmy"

@@ -156,6 +156,7 @@ def _plan_like_table(
     as_recorded = source.paths == [STDIN] or (
         encoder.is_text and bool(source.paths) and not any(map(names_format, source.paths))
     )
+    is_given = chosen is not None
     if chosen is None:
         chosen = reading["format"] if as_recorded else source.guess_format()
         if as_recorded and chosen == "parquet":
@@ -183,6 +184,7 @@ def _plan_like_table(
         encoder=replace(encoder, rows=rows),
         columns=list(reading.get("columns", ())),
         learned=True,
+        refuses_json=not is_given,
     )
 
 

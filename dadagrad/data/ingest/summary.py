@@ -32,7 +32,8 @@ class SourceSummary:
 
     Ids, and columns of a matrix, are to be those of `like`, if it is given. The `encoder` of
     tables, which have the `columns`, was `learned` before, or from the first rows. The `delimiter`
-    is that of the first file. Lines are counted over all sources in their order.
+    is that of the first file. If nobody gave the format, it `refuses_json` where it expects other
+    lines. Lines are counted over all sources in their order.
     """
 
     options: Options
@@ -51,6 +52,7 @@ class SourceSummary:
     columns: list[str] = field(default_factory=list)
     delimiter: Delimiter | None = None
     learned: bool = False
+    refuses_json: bool = False
     label_columns: tuple[LabelColumn, ...] | None = None
     spaces: list[FeatureSpace] = field(default_factory=list)
     n_lines: int = 0
@@ -71,7 +73,8 @@ class SourceSummary:
     @property
     def opener(self) -> TextOpener:
         """The opener of the next file."""
-        return TextOpener(self.current_options, self.encoder, self.columns)
+        opener = TextOpener(self.current_options, self.encoder, self.columns)
+        return replace(opener, refuses_json=self.refuses_json)
 
     def feature_names(self) -> dict[int, str]:
         """Names by feature; of several names of one feature the first."""

@@ -72,7 +72,9 @@ def _files_named(source: str) -> list[str]:
     else:
         matches = sorted(glob.glob(source, recursive=True))
         named = [m for m in matches if not os.path.isdir(m) or m.endswith(".zarr")]
-        named = named or list(chain.from_iterable(map(_files_in, matches)))
+        if all(os.path.basename(name).startswith("_") for name in named):  # notes of writers
+            in_folders = map(_files_in, filter(os.path.isdir, matches))
+            named = list(dict.fromkeys(chain.from_iterable(in_folders))) or named
     if not named:
         raise InputError(f"{missing}; give files, folders or globs")
     return named

@@ -35,12 +35,17 @@ MAX_WRONG = 0.05
 """Texts of something else for each date, at most, in a column of dates."""
 
 _SEPARATED = r"^(?P<first>\d{1,4})[-/.](?P<second>\d{1,2})[-/.](?P<third>\d{1,4})(?:[ T].*)?$"
-_NAMED = (
-    r"(?i)^(?:[a-z]+,? +)?(?P<first>\d{1,2}|[a-z]+)\.?[-/ ]+(?P<second>\d{1,2}|[a-z]+)[.,]*"
-    r"[-/ ]+(?P<year>\d{4})(?P<time>[ T].*)?$"
-)
 _MONTHS = pa.array(
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+)
+_MONTH = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+)
+_WEEKDAY = "(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?"
+_NAMED = (
+    rf"(?i)^(?:{_WEEKDAY},? +)?(?P<first>\d{{1,2}}|{_MONTH})\.?[-/ ]+(?P<second>\d{{1,2}}|{_MONTH})"
+    r"[.,]*[-/ ]+(?P<year>\d{4})(?P<time>[ T].*?)?(?: (?:\+0000|GMT|UTC))?$"
 )
 _SHORT, _YEAR = r"(\d{1,2})", r"(\d{4})"
 _TO_ISO: dict[DateOrder, tuple[str, str]] = {
@@ -83,8 +88,9 @@ def find_order(cells: pa.Array) -> DateOrder | None:
         return ""
     if _are_times(cells, ""):
         return ""
-    order = _order_of_parts(trimmed(pc.cast(cells, pa.string()), None)) or "named"
-    return order if _are_times(cells, order) else None
+    of_numbers = _order_of_parts(trimmed(pc.cast(cells, pa.string()), None))
+    orders: tuple[DateOrder | None, ...] = (of_numbers, "named")
+    return next((order for order in orders if order and _are_times(cells, order)), None)
 
 
 def to_days(times: pa.Array) -> NDArray[np.float64]:
@@ -123,8 +129,9 @@ def _order_of_parts(texts: pa.Array) -> DateOrder | None:
 def _as_iso(texts: pa.Array, order: DateOrder) -> pa.Array:
     """Texts of dates in an `order` as ISO 8601 writes them; others stay."""
     if order == "named":
-        return _named_as_iso(texts)
-    for pattern, replacement in (_TO_ISO[order], *_TWO_DIGITS):
+        texts = _named_as_iso(texts)
+    to_iso = [] if order == "named" else [_TO_ISO[order]]
+    for pattern, replacement in (*to_iso, *_TWO_DIGITS):
         texts = pc.replace_substring_regex(texts, pattern, replacement, max_replacements=1)
     return texts
 

@@ -46,11 +46,13 @@ class TextOpener:
 
     The `encoder` and the `columns` are those of earlier files, if there are any. An encoder is
     learned from the first rows otherwise, and a file that does not name its columns has `columns`.
+    Lines of JSON are refused if nobody has said that they are none.
     """
 
     options: Options
     encoder: TableEncoder | None = None
     columns: Sequence[str] = ()
+    refuses_json: bool = False
 
     def open(self, path: str, first: bytes) -> tuple[TableParser, list[str]]:
         """Parser of a file with this `first` chunk, and the columns of the file."""
@@ -83,10 +85,10 @@ class TextOpener:
         return TableParser(encoder, self.options, read), columns
 
     def _open_delimited(self, path: str, head: bytes) -> tuple[TableParser, list[str]]:
-        if self.encoder is not None and is_object(head.partition(b"\n")[0]):
+        if self.refuses_json and is_object(head.partition(b"\n")[0]):
             raise InputError(
-                f"{path} begins with a JSON object, and is read as {self.options.format}, as the "
-                "rows of the model or dataset were; give --format jsonl"
+                f"{path} begins with a JSON object, and the rows of the model or dataset were "
+                f"{self.options.format}; give --format, jsonl or {self.options.format}"
             )
         layout, encoder = self.layout(path, head), self.encoder
         if encoder is None:

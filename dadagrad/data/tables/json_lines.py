@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pa_json
 from pyarrow import types
 
@@ -22,8 +24,8 @@ _MAX_DEPTH = 100
 """Most lists and objects of a line of JSON in each other; of 20,000 Arrow's reader crashes."""
 
 _BAD_JSON_ROW = re.compile(r" in row (\d+)")
-_LONG_NUMBER = re.compile(rb"[:\[,\s]-?\d{16,}\s*[,\]}]")
-"""A whole number that a floating point number may round, or what looks like one in a text."""
+_MAX_EXACT = 2.0**53
+"""Whole numbers below are exact as floating point numbers."""
 _JSON_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
 
@@ -95,12 +97,13 @@ def _parse(lines: bytes) -> pa.Table:
     """
     reading = pa_json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     table = pa_json.read_json(pa.BufferReader(lines), reading)
-    if _has_floats(table.schema) and _LONG_NUMBER.search(lines):
-        return _parse_slowly(lines)
     try:
         table.validate()
     except pa.ArrowInvalid:  # it counts nulls wrongly if the first list begins with several
         return _parse_slowly(lines)
+    if any(map(_may_be_rounded, flatten(table).columns)):
+        with suppress(pa.ArrowInvalid):  # no type has all of the numbers
+            return _parse_slowly(lines)
     schema = pa.schema([field.with_type(_without_times(field.type)) for field in table.schema])
     if schema == table.schema:
         return table
@@ -117,11 +120,13 @@ def _parse_slowly(lines: bytes) -> pa.Table:
         raise pa.ArrowInvalid(str(error)) from None
 
 
-def _has_floats(fields: Iterable[pa.Field]) -> bool:
-    """True if some column, or a field of one, is a floating point number."""
-    kinds = [field.type for field in fields]
-    inner = [kind.field(number) for kind in kinds for number in range(kind.num_fields)]
-    return any(map(types.is_floating, kinds)) or (bool(inner) and _has_floats(inner))
+def _may_be_rounded(column: pa.ChunkedArray) -> bool:
+    """True for floating point numbers that stand for whole ones, of which some are not exact."""
+    if not types.is_floating(column.type):
+        return False
+    numbers = pc.drop_null(column).to_numpy()
+    is_long = bool((np.abs(numbers) >= _MAX_EXACT).any())
+    return is_long and bool((numbers == np.floor(numbers)).all())
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:
@@ -150,6 +155,6 @@ def _json_problem(line: bytes) -> str | None:
 def is_object(line: bytes) -> bool:
     """True if a line is a JSON object."""
     try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
+        return line.lstrip().startswith(b"{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
         return False
