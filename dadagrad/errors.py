@@ -79,10 +79,6 @@ _OF_OTHER_TOOLS = {
 """Names that other tools have for settings, options and losses."""
 
 
-MAX_LONGER = 2
-"""Letters by which a name that was meant is longer or shorter than the one given, at most."""
-
-
 def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
     """Return the question whether one of the `names` like `name` was meant, or `otherwise`."""
     names = list(names)
@@ -91,8 +87,7 @@ def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
     near = [f"--{known.replace('_', '-')}" if dashes else known]
     near = near if near[0] in names else []
     near = near or [each for each in names if each.strip().casefold() == name.strip().casefold()]
-    alike = [each for each in names if abs(len(each) - len(name)) <= MAX_LONGER]
-    near = near or difflib.get_close_matches(name, alike, 3)
+    near = near or difflib.get_close_matches(name, names, 3)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
 
 

@@ -276,6 +276,14 @@ class Problem:
         return replace(problem, units=units)
 
     @property
+    def may_center(self) -> bool:
+        """True if columns and labels may lose means, which papers with given steps do not know."""
+        config = self.config
+        if config.center != "auto":
+            return config.center
+        return config.fit_intercept and config.step_size == "auto" and config.update.has_step_size
+
+    @property
     def takes_centers(self) -> bool:
         """True if the loss has centers, and penalties weigh against it as without them.
 

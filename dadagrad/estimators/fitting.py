@@ -70,6 +70,11 @@ class FittedState:
     _model: Model | None = None
 
     @property
+    def names(self) -> Mapping[int, str]:
+        """Names of features in the model, if it is there already."""
+        return {} if self._model is None else self._model.names
+
+    @property
     def model(self) -> Model:
         """The model, which can be saved."""
         if self._model is None:
@@ -247,7 +252,8 @@ def partial_fit(
             model = None
             if not isinstance(data, MemoryDataset):
                 # The model is made while the dataset is open, which knows the names of features.
-                model = make_model(coordinator.problem, coordinator.state, data, report)
+                known = {} if before is None else before.names
+                model = make_model(coordinator.problem, coordinator.state, data, report, known)
             state = _state_at_end(coordinator, data, report, model)
             state.place = replace(state.place, passes=state.place.passes + later_passes)
             state.sparse = before is not None and before.sparse

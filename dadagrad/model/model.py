@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadagrad._version import __version__
 from dadagrad.data.dataset import Schema
@@ -159,7 +160,6 @@ class Model(LinearModel):
         arrays = read_arrays(storage, records_of_model, place)
         try:
             schema = Schema.from_json(from_plain(content["schema"]))
-            names = json.loads(arrays["names"].tobytes())
             model = cls(
                 n_features=schema.n_features,
                 ids=arrays["ids"],
@@ -169,7 +169,7 @@ class Model(LinearModel):
                 task=content["task"],
                 label_columns=schema.label_columns,
                 feature_space=schema.feature_space,
-                names={int(key): str(name) for key, name in names.items()},
+                names=names_in(arrays["names"]),
                 calibration=CALIBRATIONS.make(document.get("calibration", "none")),
                 report=from_plain(content["report"]),
                 user_link=document.get("link", "identity"),
@@ -205,6 +205,17 @@ def _read_document(storage: Storage) -> dict[str, Any]:
         raise InputError(f"no model at {storage.url}: {reason}") from None
 
 
+def array_of(names: Mapping[int, str]) -> NDArray[np.uint8]:
+    """Names of features as bytes: there can be millions, and arrays are compressed."""
+    plain = {str(feature): name for feature, name in sorted(names.items())}
+    return np.frombuffer(json.dumps(plain).encode(), np.uint8)
+
+
+def names_in(array: NDArray[np.uint8]) -> dict[int, str]:
+    """Names of features in the bytes of `array_of`."""
+    return {int(feature): str(name) for feature, name in json.loads(array.tobytes()).items()}
+
+
 def write_model(
     writer: ModelWriter,
     model: Model,
@@ -215,11 +226,9 @@ def write_model(
     storage, folder = writer.storage, writer.folder
     if weights is None:
         weights = StoredWeights.write(storage, f"{folder}/weights", model.ids, model.weights)
-    names = json.dumps({str(key): name for key, name in sorted(model.names.items())})
     arrays: dict[str, AnyArray] = {
         "intercept": model.intercept,
-        # There can be millions of names, and arrays are compressed.
-        "names": np.frombuffer(names.encode(), np.uint8),
+        "names": array_of(model.names),
         **{_STATE + name: array for name, array in state.items()},
     }
     records = weights.records + write_arrays(storage, folder, arrays)

@@ -178,7 +178,7 @@ class Run:
         if saver is not None:
             choices = {name: getattr(self.problem.config, name) for name in CHOSEN}
             saver.config, saver.units = replace(saver.config, **choices), self.problem.units
-            saver.record, saver.curve = start.record, start.curve
+            saver.record, saver.curve, saver.names = start.record, start.curve, start.names
         with watcher.events():
             with self._writer or nullcontext():
                 if self.problem.config.early_stopping:

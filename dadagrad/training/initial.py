@@ -99,7 +99,9 @@ class InitialState:
             t = float(arrays.pop("t")[0])
             if problem.n_features > model.n_features:
                 arrays = _grow(arrays, model.n_features, problem.n_features)
-            return problem, Start(continue_state(problem, arrays, t), Place(earlier=earlier))
+            return problem, Start(
+                continue_state(problem, arrays, t), Place(earlier=earlier), names=model.names
+            )
         except (KeyError, ValueError, IndexError) as error:
             raise _corruption(error) from None
 

@@ -133,8 +133,8 @@ class TrainResult:
     def save(self, url: str, *, keep_state: bool | None = None) -> None:
         """Save the model, with the state from which ``train(..., initial_model=url)`` goes on.
 
-        `keep_state` is by default True for a state of at most 32 MB other than 0, if it is in
-        this process. Raises as `Model.save`.
+        `keep_state` is by default True for a state of at most 32 MB other than 0, and 1 GB in
+        all, if it is in this process. Raises as `Model.save`.
         """
         self.model.save(url, self._kept_state(keep_state))
 
@@ -144,8 +144,9 @@ class TrainResult:
         is_large = state_bytes(self.coordinator.problem) > MAX_WRITTEN_STATE
         if is_large or isinstance(self.coordinator.state, RemoteWeights):
             return {}
-        arrays = self.state_arrays()
-        nonzeros = sum(np.count_nonzero(array) * array.itemsize for array in arrays.values())
+        arrays, units = self.state_arrays(), self.coordinator.problem.units.arrays
+        of_features = [array for name, array in arrays.items() if name not in units]
+        nonzeros = sum(np.count_nonzero(array) * array.itemsize for array in of_features)
         return arrays if nonzeros <= MAX_KEPT_STATE else {}
 
 

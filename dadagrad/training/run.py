@@ -160,7 +160,7 @@ def train(
     start = None
     if initial is not None:
         run.problem, start = initial.begin(run.problem)
-        run.earlier_names = initial.model.names
+        run.earlier_names = start.names
         config = run.problem.config
     # A cluster that is not there, or too little memory, is no beginning of a run.
     with resources.engine(run.readable) as engine:
@@ -243,6 +243,7 @@ def resume(
     start = None
     if snapshot.arrays:
         run.problem, start = restore(snapshot, run.problem, checkpoints)
+        run.earlier_names = start.names
     is_complete = start is not None and start.place.cursor.pass_number >= config.passes
     if start is not None and is_complete and not (config.early_stopping or run.workers_write):
         return _finish_complete(run, start, checkpoints)

@@ -31,7 +31,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dadagrad.config import TrainConfig
 from dadagrad.data.dataset import Dataset
 from dadagrad.data.rows import Rows
 from dadagrad.data.units import Units
@@ -40,6 +39,7 @@ from dadagrad.kernels.id_sets import distinct_ids
 from dadagrad.optim.arrays import Array
 from dadagrad.problem import Problem
 from dadagrad.training.constant import best_scores
+from dadagrad.training.memory.workers import MAX_GATHERED
 from dadagrad.training.schedule.base import Schedule
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
@@ -49,11 +49,10 @@ from dadagrad.training.worker.partition_reader import Loader
 logger = logging.getLogger(__name__)
 
 _OFF_CENTER = (
-    "some columns that nearly all rows have are far from 0, which slows learning, and keep their "
-    "means"
+    "some columns that nearly all rows have are far from 0 for their spread, which slows learning"
 )
 
-MAX_PARTITIONS, ENOUGH_ROWS = 2, 1_024
+MAX_PARTITIONS, ENOUGH_ROWS = 2, 128
 """Partitions that are measured at most, unless they have fewer rows. The run learns from the same
 ones first, so they stay in memory until it begins."""
 
@@ -74,12 +73,6 @@ DENSE, DENSE_VALUES = 0.95, 0.25
 """Share of the rows that have a dense column, at least, and share of the values that belong to
 dense columns where these lose their means, at least."""
 
-MIN_ROWS = 100
-"""Rows of which means are taken, at least: those of fewer may be far from the means of all."""
-
-MAX_WEIGHTS = 1 << 23
-"""Weights of a model whose columns lose means, at most. No cluster keeps their state on workers."""
-
 MIN_SPREAD = 1e-7
 """Standard deviation of a column that is not constant, at least, as a share of its mean."""
 
@@ -93,18 +86,19 @@ MEAN_RANGE = 1e-3, 20.0
 def choose_units(problem: Problem, data: Dataset, schedule: Schedule, loader: Loader) -> Units:
     """The units of a run, measured on the first rows, which `loader` keeps."""
     scales = means = label_centers = None
-    config, centers = problem.config, may_center(problem.config)
+    config, centers = problem.config, problem.may_center
+    space = data.schema.feature_space
     measured = None
     if config.scale_columns is not False or centers:
         measured = _measure_columns(data, schedule, loader)
     if measured is not None and measured.is_off_center:
-        refusal = "--center is not given" if not centers else _refusal(problem, measured)
-        if refusal is None:
+        if centers and not _may_stay_on_workers(problem):
             measured = measured.centered()
             means = np.zeros(problem.n_features, np.float32)
             means[measured.columns] = measured.means
-        elif config.center is not False and config.fit_intercept:
-            logger.warning(f"{_OFF_CENTER} because {name_options(refusal)}; subtract these")
+        elif config.center is not False and config.fit_intercept and not space.of_table:
+            remedy = "subtract their means before" if centers else "give --center"
+            logger.warning(f"{_OFF_CENTER}; {name_options(remedy)}")
     if measured is not None and _scales_columns(config.scale_columns, measured):
         scales = _scales(measured, problem.n_features)
     if centers and all(each.takes_centers for each in problem.settings):
@@ -144,13 +138,12 @@ def _scales(measured: _MeasuredColumns, n_features: int) -> NDArray[np.float32]:
 class _MeasuredColumns:
     """Measures of the columns of some rows, each (n_columns,).
 
-    The rows are `n_rows`. `columns` are the ids of columns, `n_values` the numbers of values other
+    `columns` are the ids of columns, `n_values` the numbers of values other
     than 0, and `sizes` the mean absolute values of these. `means` and `spreads` are means and
     standard deviations of dense columns, which nearly all rows have; both are 0 for the others and
     for constants.
     """
 
-    n_rows: int
     columns: NDArray[np.int64]
     n_values: NDArray[np.float64]
     sizes: NDArray[np.float64]
@@ -211,24 +204,14 @@ def _measure_columns(data: Dataset, schedule: Schedule, loader: Loader) -> _Meas
     spreads = np.sqrt(squares / n_rows)
     is_dense &= spreads > MIN_SPREAD * np.abs(means)
     means, spreads = np.where(is_dense, means, 0.0), np.where(is_dense, spreads, 0.0)
-    return _MeasuredColumns(n_rows, columns, n_values, sizes, is_frequent, means, spreads)
+    return _MeasuredColumns(columns, n_values, sizes, is_frequent, means, spreads)
 
 
-def may_center(config: TrainConfig) -> bool:
-    """True if columns and labels may lose means; a given step size is that of papers without."""
-    if config.center != "auto":
-        return config.center
-    return config.fit_intercept and config.step_size == "auto" and config.update.has_step_size
-
-
-def _refusal(problem: Problem, measured: _MeasuredColumns) -> str | None:
-    """The reason why means of columns cannot be subtracted, if there is one."""
-    if measured.n_rows < MIN_ROWS:
-        return f"the first {measured.n_rows} rows are less than {MIN_ROWS}"
-    # The workers of a cluster that keep a large state write the weights without the intercept.
-    if problem.n_features * problem.n_targets > MAX_WEIGHTS:
-        return f"the model may have more than {MAX_WEIGHTS:,} weights"
-    return None
+def _may_stay_on_workers(problem: Problem) -> bool:
+    """True if workers of a cluster may keep the state, and write weights without the intercept."""
+    lazy = problem.config.update.shrinks_lazily
+    weight = 12 + 8 * lazy  # bytes of a state that has an average
+    return problem.n_features * problem.n_targets * weight > MAX_GATHERED
 
 
 def _measure_centers(problem: Problem, data: Dataset, schedule: Schedule, loader: Loader) -> Array:

@@ -187,20 +187,30 @@ def test_what_is_not_to_be_centered_is_not_and_nothing_is_said(caplog):
 
 
 @pytest.mark.parametrize(
-    ("settings", "limit", "reason"),
-    [
-        ({"step_size": 0.1}, {}, "center= is not given"),
-        ({"center": True}, {"MAX_WEIGHTS": 5}, "the model may have more than 5 weights"),
-        ({}, {"MIN_ROWS": 601}, "the first 600 rows are less than 601"),
-    ],
+    ("settings", "limit", "remedy"),
+    [({"step_size": 0.1}, 1 << 30, "give center="), ({}, 5, "subtract their means before")],
     ids=str,
 )
-def test_a_warning_says_why_means_are_kept(settings, limit, reason, caplog, monkeypatch):
-    for name, value in limit.items():
-        monkeypatch.setattr(units, name, value)
+def test_a_warning_says_what_to_do_where_means_are_kept(
+    settings, limit, remedy, caplog, monkeypatch
+):
+    monkeypatch.setattr(units, "MAX_GATHERED", limit)
     assert means_of(numbers(600), **settings) is None
-    assert "nearly all rows have are far from 0, which slows learning" in caplog.text
-    assert reason in caplog.text
+    assert "far from 0 for their spread, which slows learning" in caplog.text
+    assert remedy in caplog.text
+
+
+def test_frequent_categories_of_a_table_are_nothing_to_warn_of(caplog):
+    rows = [{"country": "DE" if n % 50 == 0 else "US", "y": n % 2} for n in range(500)]
+    train(rows, label="y", step_size=0.1)
+    assert "far from 0" not in caplog.text
+
+
+def test_small_and_wide_data_are_centered():
+    rng = np.random.default_rng(0)
+    for n_rows, n_columns in ((30, 4), (200, 4000)):
+        x = rng.normal(size=(n_rows, n_columns)) + 50.0
+        assert np.count_nonzero(means_of((x, np.arange(n_rows) % 2))) == n_columns
 
 
 def test_means_without_an_intercept_are_refused():

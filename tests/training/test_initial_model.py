@@ -7,7 +7,15 @@ from helpers.zarr_cases import write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadagrad import InputError, Model, dataset_from_arrays, ingest, resume, train
+from dadagrad import (
+    AdaGradClassifier,
+    InputError,
+    Model,
+    dataset_from_arrays,
+    ingest,
+    resume,
+    train,
+)
 from dadagrad.training import execution
 
 MODES = ({"batch_size": 1}, {"batch_size": 9}, {"streams": 3, "rounds": 4})
@@ -144,11 +152,23 @@ def test_later_days_of_svmlight_may_have_new_features(tmp_path):
         assert after.model.digest == train(days, step_size=0.3, **config).model.digest
 
 
-def test_features_keep_the_names_of_earlier_days():
-    days = [[{"city": city, "y": n % 2} for n in range(60)] for city in ("Bern", "Oslo")]
+def test_features_keep_the_names_of_earlier_days(tmp_path, monkeypatch):
+    monkeypatch.setattr(execution, "CHUNK_ROWS", 7)
+    cities, names = ("Bern", "Oslo"), {"city=Bern", "city=Oslo"}
+    days = [[{"city": city, "y": n % 2} for n in range(60)] for city in cities]
     first = train(days[0], label="y", categories="city")
-    after = train(days[1], initial_model=first)
-    assert set(after.model.names.values()) >= {"city=Bern", "city=Oslo"}
+    assert set(train(days[1], initial_model=first).model.names.values()) >= names
+    folder = str(tmp_path / "run")
+    train_until(
+        lambda event: event.steps > 20, days[1], initial_model=first, checkpoints=folder,
+        save_every=7,
+    )  # fmt: skip
+    resumed = resume(folder, data=days[1], label="y", categories="city")
+    assert set(resumed.model.names.values()) >= names
+    later = ingest(days[1], str(tmp_path / "later"), like=first.model)
+    assert later.rows == 60
+    estimator = AdaGradClassifier.from_model(first).partial_fit(str(tmp_path / "later"))
+    assert set(estimator.model_.names.values()) >= names
 
 
 def test_a_state_that_is_mostly_0_is_saved_whatever_its_size(tmp_path):

@@ -112,6 +112,8 @@ def _limits(model: LinearModel) -> str:
     if model.has_probabilities:
         kind = model.calibration.name if model.calibration.is_fitted else "no calibration"
         weights = model.report.get("config", {}).get("class_weight")
-        shares = "as their weights make them" if weights else "in the data"
-        lines.append(f"- Probabilities ({kind}) are right for the shares of classes {shares}.")
+        factors = ", times the weights of classes in training" if weights else ""
+        lines.append(
+            f"- Probabilities ({kind}) are right for the shares of classes in the data{factors}."
+        )
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from dadagrad.data.dataset import IN_MEMORY, Dataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.data.units import Units
 from dadagrad.errors import CorruptionError, InputError
+from dadagrad.model.model import array_of, names_in
 from dadagrad.problem import Problem
 from dadagrad.settings import Number
 from dadagrad.storage.backends import absolute
@@ -27,8 +28,8 @@ from dadagrad.training.state import zero_state
 from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 
-_BEST = "best."
-"""Prefix of the names of the arrays of `HoldoutRecord.best`."""
+_BEST, _NAMES = "best.", "feature_names"
+"""Prefix of the names of the arrays of `HoldoutRecord.best`, and name of that of the names."""
 
 
 @dataclass(slots=True)
@@ -49,7 +50,8 @@ class CheckpointSaver(CheckpointWriter):
     """Writer of a training run's checkpoints, with the plain JSON `notes` of the user.
 
     A checkpoint is due after `every` steps or, where that is None, so many `seconds`.
-    `config` and `units` are replaced when they have been chosen on the first rows.
+    `config` and `units` are replaced when they have been chosen on the first rows. `names` are
+    those of features of the initial model.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class CheckpointSaver(CheckpointWriter):
         self.every, self.seconds = every, None if every is not None else seconds
         self.config = config
         self.units = Units()
+        self.names: Mapping[int, str] = {}
         self._source = data
         other = None
         if holdout is not None and holdout.data is not None:
@@ -93,7 +96,7 @@ class CheckpointSaver(CheckpointWriter):
         if start is None:
             self.save(Snapshot(0, {}, self._current_meta()))
         else:
-            self.units = units
+            self.units, self.names = units, start.names
             self.submit_state(Save(start.place, start.state), 0.0)
 
     def submit_state(self, save: Save, seconds: float) -> None:
@@ -113,6 +116,8 @@ class CheckpointSaver(CheckpointWriter):
             assert isinstance(save.state, State), "workers hold compiled states alone"
             arrays = save.state.common().arrays
         arrays |= self.units.arrays
+        if self.names:
+            arrays |= {_NAMES: array_of(self.names)}
         if best is not None:
             arrays |= {_BEST + name: array for name, array in best.arrays.items()}
             meta["best_t"] = best.t
@@ -179,6 +184,8 @@ class Start:
     seconds: float = 0.0
     record: HoldoutRecord = field(default_factory=HoldoutRecord)
     curve: LearningCurve = field(default_factory=LearningCurve)
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Names of features of the initial model."""
 
 
 def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, Start]:
@@ -190,6 +197,7 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
     meta, arrays = snapshot.meta, dict(snapshot.arrays)
     try:
         units = Units.take(arrays, problem.n_features, len(problem.label_columns))
+        names = names_in(arrays.pop(_NAMES)) if _NAMES in arrays else {}
         state = {name: array for name, array in arrays.items() if not name.startswith(_BEST)}
         best_arrays = {
             name.removeprefix(_BEST): array for name, array in arrays.items() if name not in state
@@ -213,6 +221,7 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
             meta["seconds"],
             HoldoutRecord(list(map(float, meta["holdout_losses"])), best),
             LearningCurve.from_json(meta["curve"]),
+            names,
         )
     except (LookupError, TypeError, ValueError) as error:
         raise CorruptionError(

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from dadagrad.data.dataset import Dataset, MemoryDataset, Partition
 from dadagrad.data.zarr.dataset import ZarrDataset
 from dadagrad.problem import Problem
-from dadagrad.training.units import may_center
 
 _READING, _READING_PARQUET = 0.75, 3.0
 """Memory to read a partition of Zarr or Parquet, as a share of its decoded bytes."""
 _DENSE_SHARE = 0.25
-"""Share of the columns of a partition that a row has, from which columns may lose their means."""
+"""Share of the columns of a partition that a row has in the mean, where some may be dense."""
 
 
 def touched_features(nnz: float, partition: Partition) -> float:
@@ -61,4 +60,4 @@ def reading_bytes(data: Dataset, partition: Partition) -> int:
 def centered_bytes(problem: Problem, partition: Partition) -> int:
     """Bytes of the rows of a partition whose columns lose means, as those of dense rows may."""
     is_dense = _DENSE_SHARE * partition.n_rows * partition.n_local <= partition.nnz
-    return 8 * partition.nnz if is_dense and may_center(problem.config) else 0
+    return 8 * partition.nnz if is_dense and problem.may_center else 0
