@@ -13,8 +13,9 @@ value of a frequent column are a factor 1.5 to 6 apart, in tables 40 to 10,000,0
 
 A column that is far from 0 for its spread looks like a constant. Where some columns are so, dense
 columns lose their means; a sparse one would not be sparse any more. The intercept of a model makes
-up for means, so that its weights are those of the data. They are divided by standard deviations:
-mean absolute ones would make values huge that are rare in a column of one value.
+up for means, so that its weights are those of the data. The scale of a centered column is its
+standard deviation: the mean absolute one of a column that nearly always has one value is so small
+that other values become huge.
 
 An intercept takes many steps to labels that are far from 0, while all other weights stand in for
 it. A regression starts from a center, the score that is the best constant of the first rows: it
@@ -138,10 +139,9 @@ def _scales(measured: _MeasuredColumns, n_features: int) -> NDArray[np.float32]:
 class _MeasuredColumns:
     """Measures of the columns of some rows, each (n_columns,).
 
-    `columns` are the ids of columns, `n_values` the numbers of values other
-    than 0, and `sizes` the mean absolute values of these. `means` and `spreads` are means and
-    standard deviations of dense columns, which nearly all rows have; both are 0 for the others and
-    for constants.
+    `columns` are the ids of columns, `n_values` the numbers of values other than 0, and `sizes` the
+    mean absolute values of these. `means` and `spreads` are means and standard deviations of dense
+    columns, which nearly all rows have; both are 0 for the others and for constants.
     """
 
     columns: NDArray[np.int64]

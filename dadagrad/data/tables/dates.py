@@ -18,8 +18,8 @@ from dadagrad.data.parquet.columns import is_text
 from dadagrad.data.tables.cells import trimmed
 
 DateOrder: TypeAlias = Literal["", "ymd", "dmy", "mdy", "named"]
-"""Order of day, month and year in texts; the empty one is that of ISO 8601. A month that is named
-tells itself from the day.
+"""Order of day, month and year in texts; the empty one is that of ISO 8601. Months that are named
+may stand before or after the day.
 """
 
 EXAMPLES: dict[DateOrder, str] = {
