@@ -342,6 +342,17 @@ def test_columns_that_are_missing_in_a_block_are_missing_cells():
     assert "b is missing" in names.values()
 
 
+@pytest.mark.parametrize("part", ["first", "last"])
+def test_blocks_without_rows_have_no_objects(part):
+    rows = pandas.DataFrame({"g": [{"a": float(n)} for n in range(80)], "y": [0, 1] * 40})
+    with dask.config.set({"dataframe.convert-string": False}):
+        blocks = dd.from_pandas(rows, npartitions=2)
+        is_other = blocks["y"].map_partitions(lambda y: y.index >= 40, meta=(None, bool))
+        kept = blocks[is_other if part == "first" else ~is_other]
+        assert [len(each) for each in dask.compute(*kept.to_delayed())].count(0) == 1
+        assert dadagrad.train(kept, label="y").report["rows"] == 40
+
+
 def test_tasks_that_run_on_after_an_error_leave_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     X = np.random.default_rng(0).normal(size=(20_000, 30)).astype(np.float32)

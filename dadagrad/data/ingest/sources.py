@@ -298,6 +298,8 @@ def _parse_matrix(
 
 
 def _parse_partition(parse: TableParser, name: str, frame: Any) -> Iterator[Block]:
+    if not len(frame):  # whose columns may have lost their kinds
+        return iter(())
     return _encode(parse, to_table(frame, name), name)
 
 
