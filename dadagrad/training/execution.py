@@ -241,7 +241,7 @@ class Run:
                 "the means of the first rows are subtracted from columns that nearly all rows have"
             )
         if units.scales is not None:
-            self.messages("columns are divided by their mean absolute value in the first rows")
+            self.messages("columns are scaled by their values in the first rows")
         self.problem = self.problem.with_units(units)
         if config.step_size == "auto" and config.update.has_step_size:
             self.messages("choosing the step size on the first rows")
