@@ -100,11 +100,15 @@ class Rows:
         """The values as a float32 matrix of SciPy, (n_rows, n_features), by global features."""
         from scipy.sparse import csr_array
 
+        entries = self._scaled_values(), self.vocabulary[self.indices], self.indptr
+        return csr_array(entries, shape=(self.n_rows, n_features))
+
+    def _scaled_values(self) -> NDArray[np.float32]:
+        """The value of each entry, (nnz,), with the scale of its row."""
         values = np.ones(self.nnz, np.float32) if self.values is None else self.values
         if self.row_scale is not None:
             values = values * np.repeat(self.row_scale, np.diff(self.indptr))
-        entries = values, self.vocabulary[self.indices], self.indptr
-        return csr_array(entries, shape=(self.n_rows, n_features))
+        return values
 
     def slice(self, start: int, stop: int) -> Rows:
         """Rows ``start:stop`` over the same vocabulary; only the row pointers are copied."""
@@ -148,18 +152,14 @@ class Rows:
         from dadagrad.kernels.centering import subtract_means  # needs numba, which loads slowly
 
         vocabulary = np.union1d(self.vocabulary, columns)
-        indices, values = self.indices, self.values
+        indices = self.indices
         if len(vocabulary) > self.n_local:
             indices = np.searchsorted(vocabulary, self.vocabulary).astype(np.int32)[indices]
-        if values is None:
-            values = np.ones(self.nnz, np.float32)
-        if self.row_scale is not None:
-            values = values * np.repeat(self.row_scale, np.diff(self.indptr))
         centered = np.searchsorted(vocabulary, columns).astype(np.int32)
         by_position = np.zeros(len(vocabulary), np.float32)
         by_position[centered] = means
         indptr, indices, values = subtract_means(
-            self.indptr, indices, values, centered, by_position
+            self.indptr, indices, self._scaled_values(), centered, by_position
         )
         return replace(
             self, vocabulary=vocabulary, indptr=indptr, indices=indices, values=values,

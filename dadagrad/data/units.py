@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,8 +61,13 @@ class Units:
         """The rows of a partition without the means; they may have more entries."""
         if self.means is None or not rows.n_rows:
             return rows
-        columns = np.flatnonzero(self.means)
-        return rows.center_columns(columns, self.means[columns])
+        return rows.center_columns(self._centered, self.means[self._centered])
+
+    @cached_property
+    def _centered(self) -> NDArray[np.int64]:
+        """The columns with a mean; there may be millions of others."""
+        assert self.means is not None
+        return np.flatnonzero(self.means)
 
     def scale_columns(self, rows: Rows) -> Rows:
         """The rows with columns that are divided by the scales."""

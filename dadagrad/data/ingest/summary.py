@@ -73,8 +73,7 @@ class SourceSummary:
     @property
     def opener(self) -> TextOpener:
         """The opener of the next file."""
-        opener = TextOpener(self.current_options, self.encoder, self.columns)
-        return replace(opener, refuses_json=self.refuses_json)
+        return TextOpener(self.current_options, self.encoder, self.columns, self.refuses_json)
 
     def feature_names(self) -> dict[int, str]:
         """Names by feature; of several names of one feature the first."""

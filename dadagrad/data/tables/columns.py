@@ -104,13 +104,13 @@ def learn_columns(head: TableHead) -> tuple[tuple[Column, ...], RowColumns]:
     options, place, find, column = head.options, head.place, head.find, head.rows.column
     others = head.row_columns()
     texts = _find_texts(head, others)
-    ignored = {*head.find_all("--ignore", options.ignore)}
+    ignored = set(head.find_all("--ignore", options.ignore))
     for name in ignored.intersection(texts):
         raise InputError(
             f"{place}: --ignore and --text-column both name the column {shown(name)}; leave it out "
             "of one of them"
         )
-    categories = {*head.find_all("--categories", options.categories)}
+    categories = set(head.find_all("--categories", options.categories))
     if options.columns is not None:
         named = head.find_all("--columns", options.columns)
         features = named if options.text_column is None else [*named, *texts]

@@ -130,8 +130,9 @@ def _as_iso(texts: pa.Array, order: DateOrder) -> pa.Array:
     """Texts of dates in an `order` as ISO 8601 writes them; others stay."""
     if order == "named":
         texts = _named_as_iso(texts)
-    to_iso = [] if order == "named" else [_TO_ISO[order]]
-    for pattern, replacement in (*to_iso, *_TWO_DIGITS):
+    else:
+        texts = pc.replace_substring_regex(texts, *_TO_ISO[order], max_replacements=1)
+    for pattern, replacement in _TWO_DIGITS:
         texts = pc.replace_substring_regex(texts, pattern, replacement, max_replacements=1)
     return texts
 
