@@ -277,7 +277,7 @@ class Problem:
 
     @property
     def may_center(self) -> bool:
-        """True if columns and labels may lose means, which papers with given steps do not know."""
+        """True if columns and labels may lose means; by default not with a given step size."""
         config = self.config
         if config.center != "auto":
             return config.center

@@ -25,6 +25,9 @@ _NAN = 0x7FF8_0000_0000_0000
 _TEXT_NUMBER = 0x0000_FFFF_FFFF_FFFF
 _MAX_SHOWN = 3
 
+_FLAGS = frozenset({"false", "true", "False", "True", "FALSE", "TRUE"})
+"""Texts of booleans."""
+
 _RESERVED_COLUMNS = frozenset({"weight", "row_scale", "query", "tag", "line", "_index", "index"})
 
 logger = logging.getLogger(__name__)
@@ -63,9 +66,6 @@ class LabelTable:
         is_text = np.isnan(encoded)
         rows[is_text] += encoded[is_text].view(np.int64) & _TEXT_NUMBER
         return self.final[rows]
-
-
-_FLAGS = frozenset({"false", "true", "False", "True", "FALSE", "TRUE"})
 
 
 class LabelCollector:

@@ -133,9 +133,10 @@ class ClassMetrics:
         return rows
 
     def result(self) -> dict[str, Any]:
-        """Metrics as plain JSON; F1 is that of the larger of two classes, or the mean of others.
+        """Metrics as plain JSON.
 
-        It is over the classes that occur or are predicted, as in scikit-learn.
+        F1 is that of the larger of two classes. Of several classes it is the mean over those that
+        occur or are predicted, as in scikit-learn.
         """
         confusion, right = self._confusion, np.diag(self._confusion)
         total = confusion.sum()

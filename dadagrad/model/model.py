@@ -169,7 +169,7 @@ class Model(LinearModel):
                 task=content["task"],
                 label_columns=schema.label_columns,
                 feature_space=schema.feature_space,
-                names=names_in(arrays["names"]),
+                names=decode_names(arrays["names"]),
                 calibration=CALIBRATIONS.make(document.get("calibration", "none")),
                 report=from_plain(content["report"]),
                 user_link=document.get("link", "identity"),
@@ -205,14 +205,14 @@ def _read_document(storage: Storage) -> dict[str, Any]:
         raise InputError(f"no model at {storage.url}: {reason}") from None
 
 
-def array_of(names: Mapping[int, str]) -> NDArray[np.uint8]:
+def encode_names(names: Mapping[int, str]) -> NDArray[np.uint8]:
     """Names of features as bytes: there can be millions, and arrays are compressed."""
     plain = {str(feature): name for feature, name in sorted(names.items())}
     return np.frombuffer(json.dumps(plain).encode(), np.uint8)
 
 
-def names_in(array: NDArray[np.uint8]) -> dict[int, str]:
-    """Names of features in the bytes of `array_of`."""
+def decode_names(array: NDArray[np.uint8]) -> dict[int, str]:
+    """Names of features from the bytes of `encode_names`."""
     return {int(feature): str(name) for feature, name in json.loads(array.tobytes()).items()}
 
 
@@ -228,7 +228,7 @@ def write_model(
         weights = StoredWeights.write(storage, f"{folder}/weights", model.ids, model.weights)
     arrays: dict[str, AnyArray] = {
         "intercept": model.intercept,
-        "names": array_of(model.names),
+        "names": encode_names(model.names),
         **{_STATE + name: array for name, array in state.items()},
     }
     records = weights.records + write_arrays(storage, folder, arrays)

@@ -145,8 +145,8 @@ class TrainResult:
         if is_large or isinstance(self.coordinator.state, RemoteWeights):
             return {}
         arrays, units = self.state_arrays(), self.coordinator.problem.units.arrays
-        of_features = [array for name, array in arrays.items() if name not in units]
-        nonzeros = sum(np.count_nonzero(array) * array.itemsize for array in of_features)
+        of_training = [array for name, array in arrays.items() if name not in units]
+        nonzeros = sum(np.count_nonzero(array) * array.itemsize for array in of_training)
         return arrays if nonzeros <= MAX_KEPT_STATE else {}
 
 

@@ -46,7 +46,7 @@ class TextOpener:
 
     The `encoder` and the `columns` are those of earlier files, if there are any. An encoder is
     learned from the first rows otherwise, and a file that does not name its columns has `columns`.
-    Lines of JSON are refused if nobody has said that they are none.
+    Where nobody gave the format, it `refuses_json` in the place of other lines.
     """
 
     options: Options

@@ -12,7 +12,7 @@ from dadagrad.data.dataset import IN_MEMORY, Dataset
 from dadagrad.data.skipping import SkippingDataset
 from dadagrad.data.units import Units
 from dadagrad.errors import CorruptionError, InputError
-from dadagrad.model.model import array_of, names_in
+from dadagrad.model.model import decode_names, encode_names
 from dadagrad.problem import Problem
 from dadagrad.settings import Number
 from dadagrad.storage.backends import absolute
@@ -29,7 +29,7 @@ from dadagrad.training.state.base import TrainingState
 from dadagrad.training.state.compiled import State
 
 _BEST, _NAMES = "best.", "feature_names"
-"""Prefix of the names of the arrays of `HoldoutRecord.best`, and name of that of the names."""
+"""Prefix of the arrays of `HoldoutRecord.best`, and the array of the names of features."""
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class CheckpointSaver(CheckpointWriter):
             arrays = save.state.common().arrays
         arrays |= self.units.arrays
         if self.names:
-            arrays |= {_NAMES: array_of(self.names)}
+            arrays |= {_NAMES: encode_names(self.names)}
         if best is not None:
             arrays |= {_BEST + name: array for name, array in best.arrays.items()}
             meta["best_t"] = best.t
@@ -197,7 +197,7 @@ def restore(snapshot: Snapshot, problem: Problem, place: str) -> tuple[Problem, 
     meta, arrays = snapshot.meta, dict(snapshot.arrays)
     try:
         units = Units.take(arrays, problem.n_features, len(problem.label_columns))
-        names = names_in(arrays.pop(_NAMES)) if _NAMES in arrays else {}
+        names = decode_names(arrays.pop(_NAMES)) if _NAMES in arrays else {}
         state = {name: array for name, array in arrays.items() if not name.startswith(_BEST)}
         best_arrays = {
             name.removeprefix(_BEST): array for name, array in arrays.items() if name not in state
